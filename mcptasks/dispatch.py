@@ -1,0 +1,140 @@
+"""The Celery message and its publisher.
+
+A message is a hint to look at a task; the store decides. So publishing may fail at any time: create.lua left the task
+in the outbox (`unsent`), and the sweeper sends again what no worker claimed. Publishing never happens on an event
+loop, because a frozen broker blocks it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol
+
+from celery import Celery
+from kombu.connection import Connection
+from kombu.entity import Queue
+
+from mcptasks.celery_seams import batched, task_message
+from mcptasks.model import Hint
+
+log: Final = logging.getLogger("mcptasks.dispatch")
+
+#: The one Celery task of this library.
+TASK_NAME: Final = "mcptasks.execute"
+#: Messages per pipeline: larger batches gain nothing and lose more when the broker goes away in the middle.
+_BATCH: Final = 100
+#: After a failed publish the thread waits this long; what it held is sent again by the sweeper.
+_BACKOFF_S: Final = 1.0
+#: What the interpreter's exit waits for the last messages.
+_FLUSH_S: Final = 2.0
+
+
+class Dispatcher(Protocol):
+    """What the server and the workers need of a publisher."""
+
+    def send(self, hint: Hint) -> None:
+        """The message will be sent; returns at once, never raises for the broker's sake."""
+        ...
+
+
+class Publisher:
+    """One thread per process that publishes hints in batches. Survives a fork: the child gets a thread of its own."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._hints: SimpleQueue[Hint | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def send(self, hint: Hint) -> None:
+        """The message will be sent by the publisher thread."""
+        if self._pid != os.getpid():
+            self._start()
+        self._hints.put(hint)
+
+    def close(self) -> None:
+        """What was handed over has been sent, or `_FLUSH_S` has passed; the sweeper sends the rest."""
+        if self._thread is not None and self._pid == os.getpid():
+            self._hints.put(None)
+            self._thread.join(_FLUSH_S)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._pid == os.getpid():
+                return
+            self._hints = SimpleQueue()
+            self._thread = threading.Thread(
+                target=self._drain, args=(self._hints,), name="mcptasks-publisher", daemon=True
+            )
+            self._thread.start()
+            self._pid = os.getpid()
+            atexit.register(self.close)
+
+    def _drain(self, hints: SimpleQueue[Hint | None]) -> None:
+        connection: Connection | None = None
+        while (first := hints.get()) is not None:
+            batch, last = _take(hints, first)
+            try:
+                connection = connection or self._app.connection_for_write()
+                self._publish(connection, batch)
+            except Exception as exc:  # whatever the broker's client raises, the outbox has these tasks
+                log.warning(
+                    "The broker did not take %d message(s) (%s: %s); the sweeper sends them again.",
+                    len(batch),
+                    type(exc).__name__,
+                    exc,
+                )
+                if connection is not None:
+                    connection.collect()
+                    connection = None
+                threading.Event().wait(_BACKOFF_S)
+            if last:
+                break
+        if connection is not None:
+            connection.release()
+
+    def _publish(self, connection: Connection, batch: Iterable[Hint]) -> None:
+        with batched(connection) as producer:
+            for hint in batch:
+                message = task_message(
+                    self._app,
+                    hint.message_id,
+                    TASK_NAME,
+                    {"task_id": hint.task_id, "run": hint.run, "look": hint.look},
+                    shadow=hint.tool,
+                    countdown_s=hint.countdown_ms / 1000 if hint.countdown_ms else None,
+                    time_limit_s=hint.hard_limit_s,
+                )
+                producer.publish(
+                    message.body,
+                    exchange="",
+                    routing_key=hint.queue,
+                    serializer="json",
+                    headers={**message.headers, **hint.trace},
+                    declare=[self._queue(hint.queue)],
+                    retry=False,
+                    **message.properties,
+                )
+
+    def _queue(self, name: str) -> Queue:
+        return self._app.amqp.queues[name]
+
+
+def _take(hints: SimpleQueue[Hint | None], first: Hint) -> tuple[list[Hint], bool]:
+    """Up to a batch of what waits, and whether the end was among it."""
+    batch = [first]
+    while len(batch) < _BATCH:
+        try:
+            hint = hints.get_nowait()
+        except Empty:
+            break
+        if hint is None:
+            return batch, True
+        batch.append(hint)
+    return batch, False

@@ -1,0 +1,166 @@
+"""The Celery app of a fleet: one task, one message shape, and the profile that makes Celery safe to lean on.
+
+The store decides what runs; a message is only a hint to look. That is what lets the profile choose speed and calm over
+the broker's own guarantees.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from celery import Celery, bootsteps
+from celery.app.task import Task
+from celery.exceptions import SoftTimeLimitExceeded
+from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown
+
+from mcptasks.dispatch import TASK_NAME
+from mcptasks.fleet.execute import STUCK, perform
+from mcptasks.fleet.portal import Portal
+from mcptasks.fleet.request import SilentRequest, TaskRequest
+from mcptasks.fleet.sweeper import Sweeper
+from mcptasks.model import Hint
+from mcptasks.runtime.watchdog import Stop
+from mcptasks.settings import Settings
+
+log: Final = logging.getLogger("mcptasks.fleet")
+
+#: Redis' own client waits for ever by default; a frozen broker must not freeze a worker. Above kombu's 1 s BRPOP.
+_BROKER_TIMEOUT_S: Final = 10
+
+
+App: TypeAlias = Celery
+"""What `Tasks.bind` returns."""
+
+
+def make_app(settings: Settings) -> Celery:
+    """A Celery app with this library's profile; it has no task yet."""
+    app = Celery("mcptasks", broker=settings.broker, set_as_current=False)
+    app.conf.update(
+        # -- what a message is
+        # JSON only: nobody who can write to the broker may run code here.
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=settings.queue,
+        # On RabbitMQ a quorum queue gives unacked messages back when a connection drops.
+        task_default_queue_type="quorum" if _is_amqp(settings.broker) else "classic",
+        # -- when it is gone
+        # Acked when the run is over, one message per slot: nothing waits in a busy worker's hands.
+        task_acks_late=True,
+        worker_prefetch_multiplier=1,
+        # A message that killed its worker must not come back by itself: the store counts attempts, Celery does not.
+        task_reject_on_worker_lost=False,
+        task_acks_on_failure_or_timeout=True,
+        broker_transport_options=_transport_options(settings),
+        broker_connection_retry_on_startup=True,
+        # Runs go on when the broker's connection drops; their claims live in the store.
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        # -- what Celery need not do
+        # The record is the result.
+        task_ignore_result=True,
+        result_backend=None,
+        worker_disable_rate_limits=True,
+        task_send_sent_event=False,
+        # -- what people see
+        # The worker's prints stay prints; a LoggingProxy as stdout breaks tools that ask for its file number.
+        worker_redirect_stdouts=False,
+    )
+    return app
+
+
+def _is_amqp(broker: str) -> bool:
+    return urlsplit(broker).scheme.startswith("amqp")
+
+
+def _transport_options(settings: Settings) -> dict[str, Any]:
+    if _is_amqp(settings.broker):
+        return {}
+    return {
+        # Off: 3.3 times the throughput, no redelivery of long or parked tasks after the visibility timeout, and a
+        # broker restart no longer kills the worker. What a kill -9 loses, the sweeper sends again from the store.
+        "ack_emulation": False,
+        "socket_timeout": _BROKER_TIMEOUT_S,
+        "socket_connect_timeout": _BROKER_TIMEOUT_S,
+        "socket_keepalive": True,
+        # The store's prefix also keeps two fleets on one database apart in the broker.
+        "global_keyprefix": settings.prefix,
+    }
+
+
+def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
+    """The app executes tasks on this portal, and its workers sweep. A worker without -Q serves all of these queues."""
+    app.conf.task_queues = {name: {"exchange": name, "routing_key": name} for name in queues}
+    _define_task(app, portal)
+    cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(portal))
+    # weak=False: the closures are referenced from nowhere else.
+    worker_process_init.connect(lambda **_: portal.warm(), weak=False)
+    worker_process_shutdown.connect(lambda **_: portal.close(), weak=False)
+    worker_shutdown.connect(lambda **_: portal.close(), weak=False)
+
+
+def _define_task(app: Celery, portal: Portal) -> None:
+    monitored, made_in = portal.settings.flower == "tasks", os.getpid()
+
+    class Execute(Task):
+        """The one Celery task: looks at a task of the store and does what it finds."""
+
+        name = TASK_NAME
+        # Our own few events instead of Celery's: Flower switches those on by itself and they halve the throughput.
+        send_events = False
+        Request = TaskRequest if monitored else SilentRequest
+
+        def run(self, task_id: str, run: int, look: int = 0) -> str:
+            """Returns the word for the monitors; never raises for the tool's reasons."""
+            hint = Hint(task_id=task_id, run=run, look=look)
+            word = _wait(portal, hint, f"{self.request.hostname}:{os.getpid()}")
+            if word.startswith(STUCK) and os.getpid() != made_in:
+                # The tool's thread cannot be stopped, but a prefork child can be replaced.
+                log.warning("This worker child is replaced, because its tool does not stop")
+                raise SystemExit(1)
+            return word
+
+    app.register_task(Execute())
+
+
+def _wait(portal: Portal, hint: Hint, worker: str) -> str:
+    """The only edge between Celery's sync world and the tools' async one."""
+    future = portal.start(perform, portal, hint, worker)
+    while True:
+        try:
+            return future.result()
+        except SoftTimeLimitExceeded:
+            # An operator's own soft limit (Celery's `soft_time_limit`): the run is told, and still ends in order.
+            run = portal.keeper.find(hint.task_id, hint.run)
+            if run is not None:
+                run.interrupt.request(Stop.WALL)
+        except Exception:
+            # The task stays queued, or its lease runs out; either way the sweeper sends it again.
+            log.exception("A message could not be served")
+            return "error"
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def _upkeep(portal: Portal) -> type[bootsteps.StartStopStep]:
+    class Upkeep(bootsteps.StartStopStep):
+        """Starts and stops the sweeper with the worker's main process."""
+
+        requires = {"celery.worker.components:Timer"}  # noqa: RUF012 - Celery's own convention
+
+        def __init__(self, parent: Any, **options: Any) -> None:
+            super().__init__(parent, **options)
+            self.sweeper = Sweeper(portal.settings, portal.dispatcher)
+
+        def start(self, parent: Any) -> None:
+            self.sweeper.start()
+
+        def stop(self, parent: Any) -> None:
+            self.sweeper.close()
+
+        terminate = stop
+
+    return Upkeep

@@ -1,0 +1,105 @@
+"""One Celery message: claim the task, run it, store how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.portal import Portal
+from mcptasks.model import Claim, Hint, Reason, Status, label
+from mcptasks.runtime.outcome import Cancelled, Completed, Failed, Outcome, Parked, Superseded
+from mcptasks.runtime.patience import patiently
+from mcptasks.runtime.runner import Run
+from mcptasks.store.base import Next
+from mcptasks.wire import clean, dumps
+
+log: Final = logging.getLogger("mcptasks.fleet")
+
+#: What a message came to when it was not a run that ended.
+STUCK: Final = "stuck"
+
+
+async def perform(portal: Portal, hint: Hint, worker: str) -> str:
+    """The message is done: the task was run as far as it goes, or need not be. Returns the word that Flower shows.
+
+    Raises:
+        StoreUnavailable: the store does not answer; the task stays queued and the sweeper sends its message again.
+    """
+    claim = await portal.store.claim(hint, worker)
+    if isinstance(claim, Next):
+        return _dropped(portal, hint, claim)
+    run = Run(portal.mcp, portal.lifespan, portal.store, claim)
+    with portal.holding(run):
+        try:
+            outcome = await run.execute()
+            word = await _store(portal, claim, outcome)
+        except asyncio.CancelledError:
+            # The worker is going down in the middle of the run: another one continues.
+            await _give_back(portal, claim)
+            raise
+    log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
+    return f"{STUCK}: {word}" if run.stuck else word
+
+
+def _who(claim: Claim) -> tuple[str, str]:
+    return label(claim.task_id), claim.record.tool
+
+
+def _dropped(portal: Portal, hint: Hint, answer: Next) -> str:
+    """A message that found nothing to run: a duplicate, a late one, or the re-check of a task that still waits."""
+    if answer.outcome == "PARKED":
+        if answer.hint is not None:
+            portal.dispatcher.send(answer.hint)
+        return "parked"
+    level = logging.ERROR if answer.outcome == "NEWER" else logging.INFO
+    log.log(level, "Task %s: message for run %d dropped: %s", label(hint.task_id), hint.run, _why(answer))
+    return answer.outcome.lower()
+
+
+def _why(answer: Next) -> str:
+    text = {
+        "HELD": "its owner is",
+        "STALE": "the latest run is",
+        "TERMINAL": "it has ended as",
+        "NEWER": "upgrade this worker; the record has schema",
+    }
+    return f"{answer.outcome} ({text[answer.outcome]} {answer.detail})" if answer.outcome in text else answer.outcome
+
+
+async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
+    match outcome:
+        case Parked(hint):
+            if hint is not None:
+                portal.dispatcher.send(hint)
+            return "parked"
+        case Superseded(word):
+            return word.lower()
+        case Completed(payload):
+            end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
+        case Failed(error, reason):
+            end, message = Status.FAILED, str(error["message"])
+            payload = dumps(clean(error), "The error")
+        case Cancelled(reason):
+            end, payload = Status.CANCELLED, ""
+            message = "Cancelled" if reason is Reason.CANCELLED else "Cancelled; the tool did not stop in time"
+    refusal = await patiently(
+        lambda: portal.store.finish(claim, end, reason, message=message, payload=payload),
+        f"Task {label(claim.task_id)}",
+    )
+    if refusal != "FINISHED":
+        log.warning("Task %s: %s: its end is not stored: %s", *_who(claim), refusal)
+        return refusal.lower()
+    return end.value
+
+
+async def _give_back(portal: Portal, claim: Claim) -> None:
+    try:
+        answer = await portal.store.release(claim)
+    except StoreUnavailable as exc:
+        log.warning("Task %s: its claim is not given back, the lease will tell: %s", label(claim.task_id), exc)
+        return
+    if answer.hint is not None:
+        portal.dispatcher.send(answer.hint)
+        log.info("Task %s: released unfinished; another worker continues", label(claim.task_id))

@@ -1,0 +1,101 @@
+"""Keeps the claims of one process alive and hears what happens to its tasks, in a thread and on a loop of its own.
+
+A busy event loop or a sync tool that never yields must not cost a run its lease, so nothing here shares their thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Final
+
+from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.threads import LoopThread
+from mcptasks.model import label
+from mcptasks.runtime.runner import Run
+from mcptasks.runtime.watchdog import Stop
+from mcptasks.settings import Settings
+from mcptasks.store.store import TaskStore
+from mcptasks.store.wakes import wakes
+
+log: Final = logging.getLogger("mcptasks.fleet")
+
+_STOPS: Final = {"cancel": Stop.CANCEL, "lost": Stop.LOST}
+
+
+class Keeper:
+    """The runs of one process: their leases are renewed, and cancels, answers and losses reach them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._store = TaskStore(settings)
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._lock = threading.Lock()
+        self._thread = LoopThread("mcptasks-keeper", [self._renewing, self._listening])
+
+    def start(self) -> None:
+        """Renewing and listening have begun."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """The thread has ended."""
+        self._thread.close()
+
+    def add(self, run: Run) -> None:
+        """From now on the run's lease is renewed."""
+        with self._lock:
+            self._runs[run.claim.task_id, run.claim.token] = run
+
+    def remove(self, run: Run) -> None:
+        """The run's lease is not renewed any more."""
+        with self._lock:
+            self._runs.pop((run.claim.task_id, run.claim.token), None)
+
+    def find(self, task_id: str, token: int) -> Run | None:
+        """The run of this process with that token."""
+        with self._lock:
+            return self._runs.get((task_id, token))
+
+    async def _renewing(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.renew_ms / 1000)
+            with self._lock:
+                runs = list(self._runs.values())
+            if not runs:
+                continue
+            try:
+                news = await self._store.renew((run.claim.task_id, run.claim.token) for run in runs)
+            except StoreUnavailable as exc:
+                # The runs go on: if the store comes back within the lease nothing happened, else the tokens decide.
+                log.warning("%d lease(s) not renewed: %s", len(runs), exc)
+                continue
+            for run, word in zip(runs, news, strict=True):
+                self._tell(run, word)
+
+    def _tell(self, run: Run, word: str) -> None:
+        match word:
+            case "LOST":
+                log.warning("Task %s: this run lost its claim and is stopped", label(run.claim.task_id))
+                run.interrupt.request(Stop.LOST)
+            case "CANCEL":
+                run.interrupt.request(Stop.CANCEL)
+            case "RUNNING":
+                run.interrupt.wake()  # does nothing unless the run is held and its wake was lost
+            case _:
+                pass
+
+    async def _listening(self) -> None:
+        while True:
+            try:
+                async for wake in wakes(self._settings):
+                    with self._lock:
+                        runs = [run for name, run in self._runs.items() if wake.concerns(*name)]
+                    for run in runs:
+                        if wake.kind == "answer":
+                            run.interrupt.wake()
+                        else:
+                            run.interrupt.request(_STOPS[wake.kind])
+            except StoreUnavailable as exc:
+                log.warning("Wakes are not heard, renewals still tell of cancels: %s", exc)
+                await asyncio.sleep(1)

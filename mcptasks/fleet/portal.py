@@ -1,0 +1,105 @@
+"""One event loop per worker process, with the MCP server's lifespan entered once, and the runs that live on it.
+
+Async tools keep module-level clients; those belong to one loop for the life of the process. So every run of a process
+shares this one, whichever pool thread or prefork child waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Final, ParamSpec, TypeVar
+
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from mcptasks import seams
+from mcptasks.dispatch import Dispatcher
+from mcptasks.fleet.keeper import Keeper
+from mcptasks.runtime.runner import Run
+from mcptasks.settings import Settings
+from mcptasks.store.store import TaskStore
+
+log: Final = logging.getLogger("mcptasks.fleet")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Sync tools run in threads of the loop. How many run at once is the pool's business, not anyio's default of 40.
+_THREADS: Final = 10_000
+
+
+class Portal:
+    """The running half of a worker process. Made before a fork, started after it, on the first use in each process."""
+
+    def __init__(self, settings: Settings, mcp: Any, dispatcher: Dispatcher) -> None:
+        self.settings = settings
+        self.mcp = mcp
+        self.dispatcher = dispatcher
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self.lifespan: Any = None
+        self.store = TaskStore(settings)
+        self.keeper = Keeper(settings)
+
+    def start(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """The coroutine runs on the process's loop; the future is its end. Starts loop and lifespan on first use."""
+        portal = self._started()
+
+        async def task() -> T:
+            return await work(*args, **kwargs)
+
+        return portal.start_task_soon(task)
+
+    def warm(self) -> None:
+        """The process is ready for its first run: loop, lifespan and lease keeper are up."""
+        self._started()
+
+    def close(self) -> None:
+        """The lifespan is left, the loop and the keeper are stopped, in the process that started them."""
+        with self._lock:
+            if self._portal is None or self._pid != os.getpid():
+                return
+            self._portal = None
+            self._stack.close()
+
+    @contextmanager
+    def holding(self, run: Run) -> Generator[None]:
+        """Inside the block the run's lease is renewed, and wakes and cancels reach it."""
+        self.keeper.add(run)
+        try:
+            yield
+        finally:
+            self.keeper.remove(run)
+
+    def _started(self) -> BlockingPortal:
+        if self._portal is not None and self._pid == os.getpid():
+            return self._portal
+        with self._lock:
+            if self._portal is None or self._pid != os.getpid():
+                # What the parent of a fork had started does not live here; forget it without stopping it.
+                self._stack, self._portal = ExitStack(), None
+                self.store, self.keeper = TaskStore(self.settings), Keeper(self.settings)
+                with ExitStack() as stack:
+                    portal = stack.enter_context(start_blocking_portal("asyncio"))
+                    stack.callback(lambda: portal.call(self.store.aclose))
+                    portal.call(_unlimit_threads)
+                    self.lifespan = stack.enter_context(self._entered(portal))
+                    self.keeper.start()
+                    stack.callback(self.keeper.close)
+                    self._stack = stack.pop_all()
+                self._portal, self._pid = portal, os.getpid()
+            return self._portal
+
+    def _entered(self, portal: BlockingPortal) -> AbstractContextManager[Any]:
+        return portal.wrap_async_context_manager(seams.lifespan(self.mcp))
+
+
+def _unlimit_threads() -> None:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS

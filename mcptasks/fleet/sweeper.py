@@ -1,0 +1,58 @@
+"""Moves on what nobody else does: lost messages, dead workers, tasks whose time is up. One worker at a time.
+
+It lives in a thread of the worker's main process, because Celery's own timers stop while the broker is away and during
+a warm shutdown, which is when it is needed most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import Final
+
+from mcptasks.dispatch import Dispatcher
+from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.threads import LoopThread
+from mcptasks.model import label
+from mcptasks.settings import Settings
+from mcptasks.store.store import TaskStore
+
+log: Final = logging.getLogger("mcptasks.fleet")
+
+
+class Sweeper:
+    """Asks for the sweep every `sweep_ms` and, when this worker has it, reaps what is overdue."""
+
+    def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._store = TaskStore(settings)
+        self._me = f"{socket.gethostname()}:{os.getpid()}"
+        self._thread = LoopThread("mcptasks-sweeper", [self._sweeping])
+
+    def start(self) -> None:
+        """Sweeping has begun."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Sweeping has ended; another worker takes over within three sweeps."""
+        self._thread.close()
+
+    async def _sweeping(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except StoreUnavailable as exc:
+                log.warning("The sweep waits for the store: %s", exc)
+            await asyncio.sleep(self._settings.sweep_ms / 1000)
+
+    async def sweep(self) -> None:
+        """Everything that is overdue now has moved on, unless another worker has the sweep."""
+        for task_id in await self._store.sweep(self._me) or ():
+            answer = await self._store.reap(task_id)
+            if answer.hint is not None:
+                self._dispatcher.send(answer.hint)
+            if answer.outcome != "NOTHING":
+                log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)

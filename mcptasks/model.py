@@ -1,0 +1,222 @@
+"""The values that travel through the house. Plain, frozen, JSON-able; no Redis, no Celery, no MCP."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from mcptasks.errors import ConfigurationError
+
+#: Version of the stored record. A reader refuses a newer one (`SchemaTooNew`) instead of misreading it.
+SCHEMA_VERSION: Final = 1
+
+#: The ids' alphabet is URL- and header-safe; 32 characters of it carry 192 bits of chance (SEP-2663 asks for 128).
+_ID_BYTES: Final = 24
+
+#: How much of an id may be shown to people who are not its owner (Celery's id, logs): 60 of its 192 bits.
+_LABEL_CHARS: Final = 10
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Duration: TypeAlias = str | int | float | timedelta
+"""Seconds as a number, a `timedelta`, or text such as "500ms", "15m", "24h", "1h30m"."""
+
+
+class Status(StrEnum):
+    """Where a task is. The last three are terminal: nothing ever leaves them."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PARKED = "parked"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+
+
+class Reason(StrEnum):
+    """Why a task ended."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    CANCEL_TIMEOUT = "cancel_timeout"
+    SHUTDOWN = "shutdown"
+    WALL_TIMEOUT = "wall_timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    INPUT_TIMEOUT = "input_timeout"
+    EXPIRED = "expired"
+    WORKER_LOST = "worker_lost"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    FAILED = "failed"
+
+
+def new_task_id() -> str:
+    """A fresh id: 192 random bits. Without authentication it is a bearer secret (protocol.md P81)."""
+    return secrets.token_urlsafe(_ID_BYTES)
+
+
+def label(task_id: str) -> str:
+    """The part of an id that logs, Flower and other people may see; the rest stays a secret of 132 bits."""
+    return task_id[:_LABEL_CHARS]
+
+
+def duration_ms(value: Duration) -> int:
+    """The duration in whole milliseconds.
+
+    Raises:
+        ConfigurationError: the text is no duration, or it is not positive.
+    """
+    if isinstance(value, timedelta):
+        ms = round(value.total_seconds() * 1000)
+    elif isinstance(value, str):
+        parts = _DURATION.findall(value)
+        if not parts or "".join(n + u for n, u in parts) != value:
+            raise ConfigurationError(
+                f"{value!r} is not a duration; write seconds as a number, or text like '90s', '1h30m'"
+            )
+        ms = round(sum(float(n) * _UNIT_MS[u] for n, u in parts))
+    else:
+        ms = round(value * 1000)
+    if ms <= 0:
+        raise ConfigurationError(f"{value!r} is not a positive duration")
+    return ms
+
+
+def iso(ms: int) -> str:
+    """Unix milliseconds as ISO 8601 in UTC with a `Z`, as the wire wants them."""
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What is kept of a `tools/call` so that the tool can run without its request. JSON-able, no tokens."""
+
+    tool: str
+    arguments: dict[str, Any]
+    protocol_version: str
+    request_id: int | str | None = None
+    meta: dict[str, Any] | None = None
+    client_info: dict[str, Any] | None = None
+    client_capabilities: dict[str, Any] | None = None
+    #: Only the allow-listed request headers (settings.headers), lower-case names. None: the call did not come by HTTP.
+    headers: dict[str, str] | None = None
+    #: The caller's access token without the token itself: client id, scopes, subject, claims.
+    principal: dict[str, Any] | None = None
+    #: W3C trace context of the call, so that the run can be part of the same trace.
+    trace: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """One Celery message: look at this task. It carries names, never payloads."""
+
+    task_id: str
+    #: The run this message is for. A message for a run that was already claimed is stale and is dropped.
+    run: int
+    #: Which re-check of a parked task this is; 0 for an ordinary run. Stops duplicates from multiplying re-checks.
+    look: int = 0
+    tool: str = ""
+    queue: str = ""
+    countdown_ms: int = 0
+    #: Seconds after which a prefork child that still runs this is killed; None: never.
+    hard_limit_s: float | None = None
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def message_id(self) -> str:
+        """The Celery id: the task's label and the run, so that an operator finds one from the other."""
+        return f"{label(self.task_id)}-{self.run}" + (f".{self.look}" if self.look else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One thing the tool asked the client, exactly as it goes out under `inputRequests`."""
+
+    key: str
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The task as the store has it. Times are Unix milliseconds by the store's clock."""
+
+    task_id: str
+    tool: str
+    owner: str
+    status: Status
+    created_ms: int
+    updated_ms: int
+    #: None: never removed by time.
+    ttl_ms: int | None
+    poll_ms: int
+    revision: int
+    #: Fencing token: the generation of the latest claimed run, 0 before the first.
+    token: int
+    #: Runs that were started from the top by no question's answer: what `max_attempts` counts.
+    attempt: int
+    reason: Reason | None = None
+    status_message: str | None = None
+    cancel_requested: bool = False
+    worker: str | None = None
+    queue: str = ""
+    #: Open questions, wire key -> {"method", "params"}.
+    questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """The multi-round state of a tool that asks by returning (resolvers and guard tools), as of its latest round."""
+
+    round: int
+    #: The tool's own state, in plain text.
+    request_state: str | None
+    #: The tool's key of each question -> the wire key it went out under. Tools reuse their keys, the wire never does.
+    keys: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What a replay needs: answers by wire key, step results by name, and the guard state."""
+
+    answers: dict[str, Any] = field(default_factory=dict[str, Any])
+    steps: dict[str, Any] = field(default_factory=dict[str, Any])
+    guard: Guard | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to run a task once, and all that the run needs."""
+
+    record: Record
+    #: None: the stored call is damaged; the task can only be failed.
+    submission: Submission | None
+    journal: Journal
+    hard_limit_ms: int | None
+    #: Numbers of the last progress that was stored, so that a replay does not repeat them.
+    progress: float | None
+
+    @property
+    def task_id(self) -> str:
+        """The task's id."""
+        return self.record.task_id
+
+    @property
+    def token(self) -> int:
+        """The fencing token every write of this run carries."""
+        return self.record.token

@@ -1,0 +1,138 @@
+"""What a tool's author decides once, with `@tasks.durable(...)`: when a call becomes a task, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from mcptasks.errors import ConfigurationError
+from mcptasks.model import Duration, duration_ms
+
+#: After a time limit or a cancel with no `cancel_grace` of its own, a run gets this long to clean up.
+DEFAULT_GRACE_MS: Final = 5_000
+
+#: The run itself ends at its limit; only one that cannot is still there so much later.
+KILL_MARGIN_MS: Final = 10_000
+
+_POLICY_ATTRIBUTE: Final = "__mcptasks_policy__"
+
+
+class Mode(StrEnum):
+    """When a call of the tool becomes a task."""
+
+    #: Never: the call runs in the server process as without mcptasks.
+    FORBIDDEN = "forbidden"
+    #: When the client declared the tasks extension; a client that did not gets the ordinary call.
+    OPTIONAL = "optional"
+    #: Always; a client that did not declare the extension is refused (-32021).
+    REQUIRED = "required"
+
+
+ModePicker: TypeAlias = Callable[[Any, str], Mode | str | Awaitable[Mode | str]]
+"""Decides per call from (the call's params, the caller's owner string)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The durable policy of one tool. Durations are milliseconds; None is "as the settings say" or "no limit"."""
+
+    mode: Mode | ModePicker = Mode.OPTIONAL
+    #: Readable this long from creation, and as long again after the end.
+    ttl_ms: int | None = None
+    unlimited: bool = False
+    queue: str | None = None
+    #: Wall-clock limit of one run; waiting for a person does not count.
+    time_limit_ms: int | None = None
+    #: After a cancel the run has this long before the task is settled without it. None: it may take its time.
+    cancel_grace_ms: int | None = None
+    #: How long a run that asked something keeps its worker, waiting for the answer, before it parks.
+    hold_ms: int = 0
+    #: Runs a task may lose to dying workers before it fails as `worker_lost`.
+    max_attempts: int = 3
+    #: Settle questions asked by returning them (resolvers, guards) on the request itself, before the task exists.
+    prelude: bool = False
+
+    @property
+    def grace_ms(self) -> int:
+        """How long a run that hit its time limit may clean up before its slot is taken from it."""
+        return self.cancel_grace_ms if self.cancel_grace_ms is not None else DEFAULT_GRACE_MS
+
+    @property
+    def hard_limit_ms(self) -> int | None:
+        """So long after its claim the run is over, whatever it does; a prefork child is killed. None: no limit."""
+        if self.time_limit_ms is None:
+            return None
+        return self.time_limit_ms + self.grace_ms + self.hold_ms + KILL_MARGIN_MS
+
+
+def make_policy(
+    *,
+    mode: Mode | str | ModePicker = Mode.OPTIONAL,
+    ttl: Duration | None = None,
+    unlimited: bool = False,
+    queue: str | None = None,
+    time_limit: Duration | None = None,
+    cancel_grace: Duration | None = None,
+    hold: Duration | None = None,
+    max_attempts: int = 3,
+    prelude: bool = False,
+) -> Policy:
+    """The policy these options mean.
+
+    Raises:
+        ConfigurationError: an option makes no sense, or two contradict each other.
+    """
+    if isinstance(mode, str):
+        try:
+            mode = Mode(mode)
+        except ValueError:
+            raise ConfigurationError(f"mode={mode!r}: choose forbidden, optional, required, or a function") from None
+    if max_attempts < 1:
+        raise ConfigurationError("max_attempts must be at least 1")
+    if unlimited and ttl is not None:
+        raise ConfigurationError("ttl and unlimited=True contradict each other; give one")
+    return Policy(
+        mode=mode,
+        ttl_ms=None if ttl is None else duration_ms(ttl),
+        unlimited=unlimited,
+        queue=queue,
+        time_limit_ms=None if time_limit is None else duration_ms(time_limit),
+        cancel_grace_ms=None if cancel_grace is None else duration_ms(cancel_grace),
+        hold_ms=0 if hold is None else duration_ms(hold),
+        max_attempts=max_attempts,
+        prelude=prelude,
+    )
+
+
+def check_ttl(policy: Policy, default_ttl_ms: int) -> None:
+    """A task of this policy cannot expire while its one run may still go on.
+
+    Raises:
+        ConfigurationError: it could.
+    """
+    ttl_ms = policy.ttl_ms or default_ttl_ms
+    if not policy.unlimited and policy.hard_limit_ms is not None and ttl_ms < policy.hard_limit_ms:
+        raise ConfigurationError(
+            f"ttl ({ttl_ms} ms) is shorter than time_limit with its grace ({policy.hard_limit_ms} ms): "
+            "the task would expire while it may still run"
+        )
+
+
+def attach(fn: Callable[..., Any], policy: Policy) -> None:
+    """The function carries the policy, also through `functools.wraps`.
+
+    Raises:
+        ConfigurationError: the callable takes no attributes (a bound method); decorate the function itself.
+    """
+    try:
+        setattr(fn, _POLICY_ATTRIBUTE, policy)
+    except AttributeError:
+        raise ConfigurationError(f"{fn!r} cannot carry a policy; apply @tasks.durable() to a plain function") from None
+
+
+def policy_of(fn: Callable[..., Any]) -> Policy | None:
+    """The policy a tool's function carries, or None when it was never made durable."""
+    found = getattr(fn, _POLICY_ATTRIBUTE, None)
+    return found if isinstance(found, Policy) else None

@@ -1,0 +1,1 @@
+"""Runs one tool away from its request; knows no Celery."""

@@ -1,0 +1,61 @@
+"""What a run can come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mcptasks.model import Guard, Hint, Question, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The tool returned: its `CallToolResult` in wire form as JSON, without the server's stamp."""
+
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The call ends with a JSON-RPC error."""
+
+    error: dict[str, Any]
+    reason: Reason = Reason.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The caller's cancel stopped the tool, or its grace ran out (`cancel_timeout`)."""
+
+    reason: Reason = Reason.CANCELLED
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The task waits for a person without a worker; `hint` is its next re-check, None when it went cold."""
+
+    hint: Hint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The run lost its claim; the store refused with this word and changed nothing."""
+
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Not an end yet: the tool wants answers. `guard`: it returned the questions instead of waiting for them."""
+
+    questions: tuple[Question, ...]
+    guard: Guard | None = None
+
+
+End = Completed | Failed | Cancelled | Superseded
+Outcome = End | Parked
+
+
+def error(code: int, message: str, data: Any = None) -> dict[str, Any]:
+    """A JSON-RPC error object; `data` only where there is some."""
+    return {"code": code, "message": message} | ({} if data is None else {"data": data})

@@ -1,0 +1,145 @@
+"""Runs one claimed task until it ends, parks, or loses its claim.
+
+A tool that asks is suspended. With a hold the run waits a while on its worker and goes on live; otherwise it is
+abandoned, the questions stand in the store, and the task waits without a worker. Answered, it runs again from the top
+and every recorded answer returns at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from mcp.server.mcpserver import MCPServer
+from mcp_types import INTERNAL_ERROR
+
+from mcptasks import seams
+from mcptasks.model import Claim, Journal, label
+from mcptasks.policy import Policy, policy_of
+from mcptasks.runtime.outcome import Asked, End, Failed, Outcome, Parked, Superseded, error
+from mcptasks.runtime.patience import patiently
+from mcptasks.runtime.progress import Reporter
+from mcptasks.runtime.replay import digest
+from mcptasks.runtime.tool_pass import Job, ToolPass
+from mcptasks.runtime.watchdog import Interrupt
+from mcptasks.store.base import Next
+from mcptasks.store.store import TaskStore
+
+#: Rounds in which a guard tool returns only state and no question, one after the other; more is a loop.
+_STATE_ROUNDS: Final = 20
+
+
+class Run:
+    """One claimed run of a task."""
+
+    def __init__(self, mcp: MCPServer[Any], lifespan: Any, store: TaskStore, claim: Claim) -> None:
+        self.claim = claim
+        self.interrupt = Interrupt(asyncio.get_running_loop())
+        #: True when the tool could not be stopped and still occupies its thread.
+        self.stuck = False
+        self._mcp = mcp
+        self._lifespan = lifespan
+        self._store = store
+        self._name = f"Task {label(claim.task_id)}"
+
+    async def execute(self) -> Outcome:
+        """The run's outcome. Never raises for the tool's reasons.
+
+        Raises:
+            StoreUnavailable: the store stayed away for ten minutes; the claim stands until its lease runs out.
+        """
+        submission, claim = self.claim.submission, self.claim
+        if submission is None:
+            return _damaged("the stored call is missing or unreadable")
+        tool = seams.get_tool(self._mcp, submission.tool)
+        if tool is None:
+            return _damaged(f"this worker's server has no tool {submission.tool!r}; deploy it, or start the task again")
+        job = Job(
+            mcp=self._mcp,
+            lifespan=self._lifespan,
+            store=self._store,
+            claim=claim,
+            submission=submission,
+            policy=policy_of(tool.fn) or Policy(),
+            interrupt=self.interrupt,
+            reporter=Reporter(self._store, claim),
+        )
+        try:
+            return await self._passes(job)
+        finally:
+            await job.reporter.close()
+
+    async def _passes(self, job: Job) -> Outcome:
+        journal, state_rounds = self.claim.journal, 0
+        while True:
+            one = ToolPass(job, journal)
+            outcome = await self._one_pass(job, one)
+            self.stuck = one.stuck
+            if not isinstance(outcome, Journal):
+                return outcome
+            state_rounds = state_rounds + 1 if len(outcome.answers) == len(journal.answers) else 0
+            if state_rounds > _STATE_ROUNDS:
+                return _damaged(f"the tool returned {_STATE_ROUNDS} times without asking or finishing")
+            journal = outcome
+
+    async def _one_pass(self, job: Job, one: ToolPass) -> Outcome | Journal:
+        """The outcome, or the journal with which the tool is to run again at once."""
+        while isinstance(step := await one.advance(), Asked):
+            await job.reporter.flush()
+            if not job.policy.hold_ms:
+                # First the pass unwinds, then the task parks: an answer that comes at once must not start a second run
+                # beside the rest of this one.
+                await one.abandon()
+                return await self._after(await self._ask(step, hold=False), step)
+            asked = await self._ask(step, hold=True)
+            if asked.outcome != "HELD":
+                await one.abandon()
+                return await self._after(asked, step)
+            if await self._answered_within(job.policy.hold_ms / 1000) and step.guard is None:
+                one.deliver(await self._journal())
+                continue
+            if self.interrupt.requested:
+                return await one.stop()
+            await one.abandon()
+            return await self._after(await patiently(lambda: self._store.park(self.claim), self._name), step)
+        return step
+
+    async def _ask(self, asked: Asked, *, hold: bool) -> Next:
+        with_digests = [(question, digest(question.method, question.params)) for question in asked.questions]
+        self.interrupt.answered.clear()
+        return await patiently(
+            lambda: self._store.ask(self.claim, with_digests, guard=asked.guard, hold=hold), self._name
+        )
+
+    async def _journal(self) -> Journal:
+        return await patiently(lambda: self._store.journal(self.claim.task_id), self._name)
+
+    async def _after(self, answer: Next, asked: Asked) -> Outcome | Journal:
+        match answer.outcome:
+            case "PARKED":
+                return Parked(answer.hint)
+            case "ANSWERED":
+                return await self._journal()
+            case "MISMATCH":
+                return _damaged(f"the question {answer.detail} was asked before with another text")
+            case "TOO_MANY":
+                limit = self._store.settings.questions_max
+                return _damaged(f"{answer.detail} open questions; the limit is {limit} (MCPTASKS_QUESTIONS_MAX)")
+            case _:
+                return Superseded(answer.outcome)
+
+    async def _answered_within(self, seconds: float) -> bool:
+        """True when all answers came in time; False on a time-out or an interrupt."""
+        loop = asyncio.get_running_loop()
+        answered = loop.create_task(self.interrupt.answered.wait())
+        stop = loop.create_task(self.interrupt.wait())
+        try:
+            await asyncio.wait({answered, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return answered.done()
+        finally:
+            answered.cancel()
+            stop.cancel()
+
+
+def _damaged(why: str) -> End:
+    return Failed(error(INTERNAL_ERROR, f"The task cannot go on: {why}"))

@@ -1,0 +1,211 @@
+"""One pass over a tool, from the top until it ends, asks, or must stop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult
+
+from mcptasks import seams
+from mcptasks.errors import Cancelled as CancelledInTool
+from mcptasks.model import Claim, Journal, Question, Reason, Submission
+from mcptasks.policy import DEFAULT_GRACE_MS, Policy
+from mcptasks.runtime import detached
+from mcptasks.runtime.channel import TaskChannel, require_capability
+from mcptasks.runtime.current import CurrentRun, current_run
+from mcptasks.runtime.outcome import Asked, Cancelled, End, Failed, Superseded, error
+from mcptasks.runtime.progress import Reporter
+from mcptasks.runtime.replay import Replay
+from mcptasks.runtime.results import completed
+from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
+from mcptasks.store.store import TaskStore
+
+#: After the first question the pass waits this long for its siblings (`gather`, task groups): they are asked together.
+_SETTLE_S: Final = 0.01
+_UNWIND_S: Final = DEFAULT_GRACE_MS / 1000
+
+
+class ToolExited(Exception):
+    """The tool called `sys.exit()` or raised `KeyboardInterrupt`; on an event loop that would end the worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What does not change between the passes of one run."""
+
+    mcp: MCPServer[Any]
+    lifespan: Any
+    store: TaskStore
+    claim: Claim
+    submission: Submission
+    policy: Policy
+    interrupt: Interrupt
+    reporter: Reporter
+
+
+class ToolPass:
+    """The tool, running. `advance` until it returns something other than `Asked`, or `abandon` it there."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        self._job = job
+        self._replay = Replay(journal)
+        request = detached.request_of(job.submission.headers)
+        self._channel = TaskChannel(job.submission, self._replay, job.reporter, request)
+        params = detached.call_params(job.submission, journal)
+        self._context = detached.context(job.submission, self._channel, job.lifespan, request, params)
+        tool = seams.get_tool(job.mcp, job.submission.tool)
+        self._sync = tool is not None and not tool.is_async
+        self._scope = anyio.CancelScope()
+        self._left_s = None if job.policy.time_limit_ms is None else job.policy.time_limit_ms / 1000
+        self._task: asyncio.Task[CallToolResult | InputRequiredResult | None] | None = None
+        #: True when the tool still runs although the pass is over: its thread or coroutine could not be stopped.
+        self.stuck = False
+
+    async def advance(self) -> End | Asked:
+        """Runs until the tool ends, asks something new, or has to stop. Never raises for the tool's reasons."""
+        loop = asyncio.get_running_loop()
+        if self._task is None:
+            self._task = loop.create_task(self._call())
+            # Looked at here once, so that a pass nobody waits for any more does not report its end as an unseen error.
+            self._task.add_done_callback(_seen)
+        started = loop.time()
+        limit = None if self._left_s is None else loop.call_later(self._left_s, self._job.interrupt.request, Stop.WALL)
+        asked = loop.create_task(self._channel.asked.wait())
+        stop = loop.create_task(self._job.interrupt.wait())
+        try:
+            await asyncio.wait({self._task, asked, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if self._task.done():
+                return self._end()
+            return await (self.stop() if self._job.interrupt.requested else self._settle())
+        finally:
+            asked.cancel()
+            stop.cancel()
+            if limit is not None and self._left_s is not None:
+                limit.cancel()
+                # Only running counts: waiting for a person does not use up the tool's time.
+                self._left_s = max(0.0, self._left_s - (loop.time() - started))
+
+    def deliver(self, journal: Journal) -> None:
+        """The tool goes on with these answers, live; call `advance` next."""
+        self._channel.deliver(journal)
+
+    async def stop(self) -> End:
+        """The tool was asked to stop, and has stopped or its grace is over."""
+        if self._task is None or self._task.done():  # it returned its questions: nothing of it runs
+            return self._stopped()
+        interrupt, seen = self._job.interrupt, 0
+        while True:
+            if (
+                len(interrupt.kinds) > seen and not self._sync
+            ):  # a thread cannot be interrupted, it looks at `cancelled()`
+                self._task.cancel()
+            seen = len(interrupt.kinds)
+            news = asyncio.get_running_loop().create_task(interrupt.wait(seen))
+            grace = grace_s(interrupt.kinds, self._job.policy)
+            await asyncio.wait({self._task, news}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            more = news.done()
+            news.cancel()
+            if self._task.done():
+                end = self._end()
+                # A tool that answers its interruption with a question has stopped all the same.
+                return self._stopped() if isinstance(end, Asked) else end
+            if not more:
+                self.stuck = True
+                return self._stopped(timed_out=True)
+
+    async def abandon(self) -> None:
+        """The pass is over without an end and its outcome is void: the tool will run again from the top."""
+        self._channel.park()
+        self._scope.cancel()
+        if self._task is not None:
+            _, running = await asyncio.wait({self._task}, timeout=_UNWIND_S)
+            self.stuck = bool(running)
+
+    # -------------------------------------------------------------------------------------------- inside
+
+    async def _call(self) -> CallToolResult | InputRequiredResult | None:
+        job = self._job
+        current_run.set(CurrentRun(job.claim, self._replay, job.store, lambda: job.interrupt.requested))
+        try:
+            with detached.caller(job.submission.principal), self._scope:
+                return await seams.call_like_live(job.mcp, *self._context)
+        except (SystemExit, KeyboardInterrupt) as exc:
+            raise ToolExited(f"The tool ended its process ({type(exc).__name__})") from exc
+        return None  # the scope swallowed its own cancellation: the pass was abandoned
+
+    async def _settle(self) -> End | Asked:
+        assert self._task is not None
+        seen = 0
+        while seen != len(self._channel.waiting):
+            seen = len(self._channel.waiting)
+            await asyncio.wait({self._task}, timeout=_SETTLE_S)
+            if self._task.done():
+                return self._end()
+        return Asked(tuple(self._channel.waiting))
+
+    def _stopped(self, *, timed_out: bool = False) -> End:
+        match self._job.interrupt.kind:
+            case Stop.CANCEL:
+                return Cancelled(Reason.CANCEL_TIMEOUT if timed_out else Reason.CANCELLED)
+            case Stop.WALL:
+                limit_s = (self._job.policy.time_limit_ms or 0) / 1000
+                text = f"The tool {self._job.submission.tool} ran into its time limit of {limit_s:g} s"
+                return Failed(error(INTERNAL_ERROR, text), Reason.WALL_TIMEOUT)
+            case Stop.LOST:
+                return Superseded("LOST")
+            case None:
+                return Failed(error(INTERNAL_ERROR, f"The tool {self._job.submission.tool} cancelled itself"))
+
+    def _end(self) -> End | Asked:
+        assert self._task is not None
+        kind = self._job.interrupt.kind
+        if kind in (Stop.WALL, Stop.LOST):
+            # A result that comes after the limit does not undo the limit; one of a lost run counts for nothing.
+            return self._stopped()
+        try:
+            result = self._task.result()
+        except MCPError as exc:
+            return Failed(exc.error.model_dump(by_alias=True, mode="json", exclude_none=True))
+        except (ToolExited, MemoryError) as exc:
+            return Failed(error(INTERNAL_ERROR, str(exc) or f"The tool ran out of memory ({type(exc).__name__})"))
+        except BaseException as exc:
+            if _is_stop(exc):
+                return self._stopped()
+            return Failed(error(INTERNAL_ERROR, f"The tool ended with {type(exc).__name__}"))
+        if isinstance(result, InputRequiredResult):
+            return self._returned(result)
+        assert result is not None
+        return completed(result, self._job.submission, self._job.store.settings, self._job.claim.task_id)
+
+    def _returned(self, result: InputRequiredResult) -> Failed | Asked:
+        """A resolver or guard asks by returning its questions."""
+        asked: dict[str, tuple[str, dict[str, Any]]] = {}
+        for own, request in (result.input_requests or {}).items():
+            wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
+            asked[own] = (wire["method"], wire.get("params", {}))
+        try:
+            for method, params in asked.values():
+                require_capability(self._job.submission.client_capabilities or {}, method, params)
+        except MCPError as exc:
+            return Failed(exc.error.model_dump(by_alias=True, mode="json", exclude_none=True))
+        guard = self._replay.next_round(result.request_state, asked)
+        questions = (
+            Question(key=guard.keys[own], method=method, params=params) for own, (method, params) in asked.items()
+        )
+        return Asked(tuple(questions), guard)
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _is_stop(exc: BaseException) -> bool:
+    if isinstance(exc, BaseExceptionGroup):
+        return any(_is_stop(inner) for inner in exc.exceptions)
+    return isinstance(exc, (asyncio.CancelledError, CancelledInTool))

@@ -1,0 +1,91 @@
+"""Every private or undocumented name of the `mcp` SDK, one function each; `tests/unit/test_seams.py` pins each one.
+
+When a pin breaks after an SDK upgrade: read the docstring of the function, look at what moved, mend it here. Nothing
+else in the project may touch these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import DispatchContext
+from mcp_types import CallToolRequestParams, CallToolResult, Implementation, InputRequiredResult
+
+#: True inside a durable run. The handler chain below includes our own interceptor, which must let the run through.
+running: Final[ContextVar[bool]] = ContextVar("mcptasks_running", default=False)
+
+
+def get_tool(mcp: MCPServer[Any], name: str) -> Tool | None:
+    """The registered tool, or None.
+
+    PRIVATE `MCPServer._tool_manager`: the public `list_tools()` returns wire tools without function and argument model.
+    If it moves: keep an own `Tool.from_function(...)` per durable function.
+    """
+    return mcp._tool_manager.get_tool(name)  # pyright: ignore[reportPrivateUsage]
+
+
+def tools(mcp: MCPServer[Any]) -> list[Tool]:
+    """All registered tools, with their functions. PRIVATE, as `get_tool`."""
+    return mcp._tool_manager.list_tools()  # pyright: ignore[reportPrivateUsage]
+
+
+async def call_like_live(
+    mcp: MCPServer[Any], rctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult:
+    """The tool's result as the SDK's own `tools/call` handler gives it, other extensions' interceptors included.
+
+    PRIVATE `MCPServer._lowlevel_server`: the composed handler is the only spelling that runs interceptors and masks
+    errors as the live call does, so nothing of it is restated here. If it moves: public `MCPServer.call_tool`, and
+    restate the error mapping of `MCPServer._handle_call_tool`.
+
+    Raises:
+        MCPError: the tool ended with a protocol error.
+    """
+    entry = mcp._lowlevel_server.get_request_handler("tools/call")  # pyright: ignore[reportPrivateUsage]
+    if entry is None:  # pragma: no cover - MCPServer always registers it
+        raise RuntimeError("the MCP server has no tools/call handler")
+    reset = running.set(True)
+    try:
+        result = await cast("Any", entry.handler)(rctx, params)
+    finally:
+        running.reset(reset)
+    if isinstance(result, Mapping):  # an interceptor may answer in wire form
+        result = CallToolResult.model_validate(result, by_name=False)
+    return cast("CallToolResult | InputRequiredResult", result)
+
+
+def make_session(
+    channel: DispatchContext[Any],
+    *,
+    version: str,
+    client_info: dict[str, Any] | None,
+    capabilities: dict[str, Any] | None,
+    meta: dict[str, Any] | None,
+) -> ServerSession:
+    """The SDK's real session, talking through our channel instead of a connection.
+
+    UNDOCUMENTED use of `ServerSession.__init__` and `Connection.from_envelope(outbound=)`, both exported. If they
+    move: an own class with the public methods of `ServerSession` (the contract test lists them).
+    """
+    connection = Connection.from_envelope(version, client_info, capabilities, outbound=channel)
+    return ServerSession(cast("Any", channel), connection, request_meta=cast("Any", meta))
+
+
+def client_info_of(session: ServerSession) -> Implementation | None:
+    """Who the client says it is. It is optional on the modern wire, where `client_params` may be absent."""
+    params = session.client_params
+    return None if params is None else params.client_info
+
+
+def lifespan(mcp: MCPServer[Any]) -> AbstractAsyncContextManager[Any]:
+    """The server's lifespan, to be entered outside any transport; yields `{}` where the server has none."""
+    enter = mcp.settings.lifespan
+    return nullcontext({}) if enter is None else enter(mcp)

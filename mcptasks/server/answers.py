@@ -1,0 +1,68 @@
+"""Checks a caller's answers before any of them is stored.
+
+A bad accepted answer would poison the task: the SDK raises on it in every replay. So it is refused here and the
+question stays open (protocol.md P42). Answers to keys that are not open are passed over (P41).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import jsonschema
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CreateMessageResult, ElicitResult, ListRootsResult
+from pydantic import BaseModel
+from pydantic import ValidationError as ModelError
+
+from mcptasks.errors import BadPayload
+from mcptasks.wire import check_depth, clean
+
+_RESULTS: Final[Mapping[str, type[BaseModel]]] = {
+    "elicitation/create": ElicitResult,
+    "sampling/createMessage": CreateMessageResult,
+    "roots/list": ListRootsResult,
+}
+
+
+def checked(answers: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the answers whose question is open, each one valid.
+
+    Raises:
+        MCPError: -32602, one of them does not answer its question; it names the key and the rule, never the value.
+    """
+    return {key: _checked(key, clean(answer), questions[key]) for key, answer in answers.items() if key in questions}
+
+
+def _checked(key: str, answer: Any, question: Mapping[str, Any]) -> Any:
+    try:
+        check_depth(answer, "it")
+    except BadPayload as exc:
+        raise _refused(key, str(exc)) from None
+    try:
+        _RESULTS[question["method"]].model_validate(answer, by_name=False)
+    except ModelError as exc:
+        where = ", ".join(".".join(str(part) for part in error["loc"]) or "the answer" for error in exc.errors()[:3])
+        raise _refused(key, f"it is no result of {question['method']} ({where})") from None
+    schema = question["params"].get("requestedSchema")
+    content = cast("dict[str, Any]", answer)
+    if schema is not None and content.get("action") == "accept":
+        _match(key, content.get("content") or {}, schema)
+    return answer
+
+
+def _match(key: str, content: Any, schema: Mapping[str, Any]) -> None:
+    try:
+        error = best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
+    except (SchemaError, RecursionError):  # the tool's own schema is broken: the tool must say so, not the caller
+        return
+    if isinstance(error, ValidationError):
+        where = ".".join(str(part) for part in error.absolute_path) or "content"
+        raise _refused(key, f"{where!r} does not satisfy {error.validator!r} of its requestedSchema")
+
+
+def _refused(key: str, why: str) -> MCPError:
+    return MCPError(
+        INVALID_PARAMS, f"Answer to {key[:80]!r} refused: {why}. The question stays open; nothing was stored."
+    )

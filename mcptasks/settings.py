@@ -1,0 +1,87 @@
+"""Every knob, read once from `MCPTASKS_*` when `Tasks()` is made, and passed down from there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from mcptasks.model import duration_ms
+
+
+def _duration(value: object) -> object:
+    return duration_ms(value) if isinstance(value, str) and not value.isdigit() else value
+
+
+def _names(value: object) -> object:
+    return tuple(part.strip().lower() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Milliseconds = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
+"""Milliseconds as an integer, or text with a unit ("15s")."""
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+class Settings(BaseSettings):
+    """The settings of one process. Environment names are `MCPTASKS_` plus the field's name in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="MCPTASKS_", frozen=True, extra="forbid")
+
+    #: The store: Redis >= 6.2 or Valkey. Also the broker unless `broker_url` names another.
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    #: Any Celery broker URL; empty: the store.
+    broker_url: str = ""
+    #: Put before every key. Give it a hash tag ("{mcp}:") to keep all keys in one slot.
+    prefix: str = "mcptasks:"
+    #: Celery queue of tools whose policy names none.
+    queue: str = "mcptasks"
+
+    #: How long a task stays readable after its creation, and again after its end.
+    ttl_ms: Milliseconds = 24 * 3_600_000
+    #: What clients are told to wait between polls while things move ...
+    poll_ms: Milliseconds = 1_000
+    #: ... and while the task waits for a person.
+    poll_parked_ms: Milliseconds = 5_000
+
+    #: A run that is not renewed for this long is taken for dead.
+    lease_ms: Milliseconds = 15_000
+    #: Three renewals fit into a lease, so that one lost packet does not cost a run.
+    renew_ms: Milliseconds = 5_000
+    #: How often the one active sweeper looks for what is overdue.
+    sweep_ms: Milliseconds = 2_000
+    #: A queued task whose message was not claimed by then is sent again (doubling up to 5 minutes).
+    resend_ms: Milliseconds = 5_000
+    #: A parked task looks after itself at these distances before it goes cold. All far below any visibility timeout.
+    countdowns_ms: tuple[Milliseconds, ...] = (2_000, 5_000, 15_000, 30_000, 60_000)
+    #: How many parked tasks of the whole fleet may hold a countdown message in some worker's memory.
+    countdown_budget: int = Field(default=200, ge=0)
+
+    arguments_max: int = Field(default=1 * MIB, gt=0)
+    result_max: int = Field(default=16 * MIB, gt=0)
+    answer_max: int = Field(default=256 * KIB, gt=0)
+    questions_max: int = Field(default=64, gt=0)
+
+    #: Names of the request headers that are kept for the run. `authorization` is refused here: tokens are never stored.
+    headers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
+    #: Refuse a `tasks/*` request by HTTP that carries no `Mcp-Name` header (real clients omit it, so off by default).
+    strict_mcp_name: bool = False
+    #: How long the server waits for the store before it answers -32603. Must leave room below 5 seconds.
+    store_timeout_ms: Milliseconds = 2_000
+    #: What Flower may see of a task: its life (`tasks`), or nothing (`off`).
+    flower: Literal["tasks", "off"] = "tasks"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.renew_ms * 2 > self.lease_ms:
+            raise ValueError("renew_ms must be at most half of lease_ms, or one late renewal costs the run")
+        if forbidden := {"authorization", "cookie", "proxy-authorization"} & set(self.headers):
+            raise ValueError(f"headers may not name {', '.join(sorted(forbidden))}: credentials are never stored")
+        return self
+
+    @property
+    def broker(self) -> str:
+        """The broker's URL: `broker_url`, else the store."""
+        return self.broker_url or self.redis_url

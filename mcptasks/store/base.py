@@ -1,0 +1,67 @@
+"""What every transition needs: the keys, the connection, and one way to run a script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcptasks.model import Hint
+from mcptasks.settings import Settings
+from mcptasks.store.connection import Connection, translated
+from mcptasks.store.keys import Keys
+
+#: The keys that end together with their task.
+TASK_KEYS: Final = ("task", "call", "journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Answer of the transitions that may queue or re-check a task: the word, and the message to send if any."""
+
+    outcome: str
+    hint: Hint | None = None
+    detail: str = ""
+
+
+class Transitions:
+    """The tasks of one prefix. Async only; usable from several event loops, one client each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys = Keys(settings.prefix)
+        self.connection = Connection(settings)
+
+    def own(self, task_id: str, *names: str) -> dict[str, str]:
+        """Keys of one task, by the names that the scripts' headers use."""
+        every = {"task": self.keys.task, "call": self.keys.call, "journal": self.keys.journal}
+        return {name: every[name](task_id) for name in names}
+
+    def fleet(self, *names: str) -> dict[str, str]:
+        """Indexes of the fleet, by the names that the scripts' headers use."""
+        return {name: getattr(self.keys, name) for name in names}
+
+    async def run_script(self, name: str, keys: dict[str, Any], args: dict[str, Any]) -> list[Any]:
+        """The script's answer, its first item one of the words its header lists."""
+        with translated(self.settings):
+            return await self.connection.runner.run(name, keys, args)
+
+
+def hint_for(
+    task_id: str, run: str, tool: str, queue: str, hard_limit_ms: str, *, look: int = 0, countdown_ms: int = 0
+) -> Hint:
+    return Hint(
+        task_id=task_id,
+        run=int(run),
+        look=look,
+        tool=tool,
+        queue=queue,
+        countdown_ms=countdown_ms,
+        hard_limit_s=int(hard_limit_ms) / 1000 if hard_limit_ms else None,
+    )
+
+
+def countdown_hint(task_id: str, reply: Sequence[str]) -> Hint | None:
+    """The re-check that a PARKED answer asks for; None when the task went cold."""
+    countdown_ms, look = int(reply[1]), int(reply[2])
+    return hint_for(task_id, *reply[3:7], look=look, countdown_ms=countdown_ms) if countdown_ms else None

@@ -1,0 +1,147 @@
+"""The transitions of the server's side: create, read, answer, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, cast
+
+from mcptasks.errors import TooLarge
+from mcptasks.model import SCHEMA_VERSION, Guard, Record, Status, Submission
+from mcptasks.policy import Policy
+from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
+from mcptasks.store.connection import translated
+from mcptasks.store.records import read_record
+from mcptasks.wire import dumps
+
+#: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
+EXPIRY_GRACE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """Answer of `create`. `record` is the new task's; None unless CREATED."""
+
+    outcome: Literal["CREATED", "EXISTS", "CONFLICT"]
+    task_id: str
+    record: Record | None = None
+
+
+class CallerTransitions(Transitions):
+    """What callers do to a task, through the MCP server."""
+
+    async def create(
+        self,
+        task_id: str,
+        submission: Submission,
+        *,
+        owner: str,
+        policy: Policy,
+        idempotency_key: str | None = None,
+        arguments_digest: str = "",
+        settled: tuple[Guard, Mapping[str, Any]] | None = None,
+    ) -> Created:
+        """The task exists and `read` finds it, or the idempotency key names the task that does.
+
+        `settled`: what was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip).
+
+        Raises:
+            TooLarge: the arguments are over `settings.arguments_max`.
+            BadPayload: the arguments are not JSON.
+        """
+        settings = self.settings
+        arguments = dumps(submission.arguments, "The arguments")
+        if len(arguments) > settings.arguments_max:
+            raise TooLarge("The arguments", len(arguments), settings.arguments_max, "MCPTASKS_ARGUMENTS_MAX")
+        ttl_ms = None if policy.unlimited else policy.ttl_ms or settings.ttl_ms
+        idem = self.keys.idem(owner, submission.tool, idempotency_key or "")
+        reply = await self.run_script(
+            "create",
+            {**self.own(task_id, *TASK_KEYS), "idem": idem, **self.fleet("unsent", "expiry")},
+            {
+                "task_id": task_id,
+                "tool": submission.tool,
+                "owner": owner,
+                "call_json": dumps(asdict(submission), "The call"),
+                "mrtr": None if settled is None else dumps(asdict(settled[0]), "The request state"),
+                "queue": policy.queue or settings.queue,
+                "ttl_ms": ttl_ms,
+                "poll_ms": settings.poll_ms,
+                "poll_parked_ms": settings.poll_parked_ms,
+                "resend_ms": settings.resend_ms,
+                "max_attempts": policy.max_attempts,
+                "hard_limit_ms": policy.hard_limit_ms,
+                "grace_ms": EXPIRY_GRACE_MS,
+                "schema": SCHEMA_VERSION,
+                "idem_digest": None if idempotency_key is None else arguments_digest,
+                "answers": [] if settled is None else self._flat(settled[1]),
+            },
+        )
+        if reply[0] != "CREATED":
+            return Created(reply[0], reply[1])
+        record = Record(
+            task_id=task_id,
+            tool=submission.tool,
+            owner=owner,
+            status=Status.QUEUED,
+            created_ms=int(reply[1]),
+            updated_ms=int(reply[1]),
+            ttl_ms=ttl_ms,
+            poll_ms=settings.poll_ms,
+            revision=1,
+            token=0,
+            attempt=0,
+            queue=policy.queue or settings.queue,
+        )
+        return Created("CREATED", task_id, record)
+
+    async def read(self, task_id: str, owner: str | None) -> Record | None:
+        """The task, or None when it does not exist or is not the owner's (one answer for both). Writes nothing.
+
+        `owner=None` is the operator, who sees every task.
+        """
+        with translated(self.settings):
+            fields = cast("dict[str, str]", await self.connection.client.hgetall(self.keys.task(task_id)))
+        if not fields or (owner is not None and fields["owner"] != owner):
+            return None
+        return read_record(fields)
+
+    async def answer(self, task_id: str, owner: str, answers: Mapping[str, Any]) -> Next:
+        """Each answer whose key is still open is stored; with the last one the task moves on.
+
+        QUEUED (send the hint) | WOKEN (a held run goes on) | PARTIAL | IGNORED | GONE (unknown or not the owner's).
+
+        Raises:
+            TooLarge: one answer is over `settings.answer_max`; none of them was stored.
+            BadPayload: an answer is not JSON.
+        """
+        reply = await self.run_script(
+            "answer",
+            {**self.own(task_id, "task", "journal"), **self.fleet("unsent", "leases", "countdowns")},
+            {
+                "task_id": task_id,
+                "owner": owner,
+                "resend_ms": self.settings.resend_ms,
+                "wakes": self.keys.wakes,
+                "answers": self._flat(answers),
+            },
+        )
+        return Next(reply[0], hint_for(task_id, *reply[1:]) if reply[0] == "QUEUED" else None)
+
+    async def cancel(self, task_id: str, owner: str, message: str) -> str:
+        """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE."""
+        reply = await self.run_script(
+            "cancel",
+            {**self.own(task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
+            {"task_id": task_id, "owner": owner, "wakes": self.keys.wakes, "message": message},
+        )
+        return reply[0]
+
+    def _flat(self, answers: Mapping[str, Any]) -> list[str]:
+        flat: list[str] = []
+        for key, value in answers.items():
+            text = dumps(value, f"The answer to {key!r}")
+            if len(text) > self.settings.answer_max:
+                raise TooLarge(f"The answer to {key!r}", len(text), self.settings.answer_max, "MCPTASKS_ANSWER_MAX")
+            flat += [key, text]
+        return flat

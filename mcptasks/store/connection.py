@@ -1,0 +1,94 @@
+"""One client per event loop, with time-outs on everything, and Redis' errors turned into ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+
+from mcptasks.errors import StoreUnavailable
+from mcptasks.settings import Settings
+from mcptasks.store.scripts import Runner
+
+#: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
+_SCRIPT_BUG: Final = "user_script:"
+
+
+class Connection:
+    """The store's client and scripts for the running event loop; made on first use, one set per loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Redis | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def client(self) -> Redis:
+        """The running loop's client."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._client = self._connect(self._settings.store_timeout_ms / 1000)
+            self._runner = Runner(self._client)
+            self._loop = loop
+        return self._client
+
+    @property
+    def runner(self) -> Runner:
+        """The running loop's scripts."""
+        self.client  # noqa: B018 - makes both
+        assert self._runner is not None
+        return self._runner
+
+    def blocking_client(self) -> Redis:
+        """A client of its own whose reads may wait for ever: redis-py's default of 5 s would end a subscription."""
+        return self._connect(None)
+
+    def _connect(self, read_timeout_s: float | None) -> Redis:
+        connect_s = self._settings.store_timeout_ms / 1000
+        return Redis.from_url(
+            self._settings.redis_url,
+            decode_responses=True,
+            socket_timeout=read_timeout_s,
+            socket_connect_timeout=connect_s,
+            socket_keepalive=True,
+            health_check_interval=15,
+            # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        )
+
+    async def aclose(self) -> None:
+        """The running loop's client is closed."""
+        if self._client is not None and self._loop is asyncio.get_running_loop():
+            await self._client.aclose()
+            self._client = self._runner = self._loop = None
+
+
+@contextmanager
+def translated(settings: Settings) -> Generator[None]:
+    """Redis errors leave as `StoreUnavailable`, naming the store's address and what to do; script bugs as they are."""
+    try:
+        yield
+    except ResponseError as exc:
+        if _SCRIPT_BUG in str(exc) and not str(exc).startswith(("OOM", "READONLY", "MISCONF", "NOREPLICAS")):
+            raise
+        raise StoreUnavailable(f"The store at {address(settings.redis_url)} refused the write: {exc}") from exc
+    except (RedisError, OSError) as exc:
+        raise StoreUnavailable(
+            f"The store at {address(settings.redis_url)} does not answer ({type(exc).__name__}). "
+            "Is Redis or Valkey running there? MCPTASKS_REDIS_URL says where to look; `mcptasks doctor` checks it."
+        ) from exc
+
+
+def address(url: str) -> str:
+    """The URL without user and password, fit for messages."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

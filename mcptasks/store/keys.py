@@ -1,0 +1,79 @@
+"""Every key, in one place.
+
+A task's own keys share the hash tag `{task_id}`: they live and die as one unit. The fleet's indexes have none of
+it. One script touches both, so on a cluster-enabled store the prefix itself must be a hash tag ("{mcp}:"), which puts
+everything into one slot; Celery's Redis transport cannot use a cluster anyway.
+
+| key                        | type  | holds                                                            |
+|----------------------------|-------|------------------------------------------------------------------|
+| task:{id}                  | hash  | the record, with the open questions (`q:<key>`), result or error |
+| task:{id}:call             | text  | arguments and submission context (JSON)                          |
+| task:{id}:journal          | hash  | replay: asked `k:`, answers `a:`, steps `s:`, guard state `mrtr` |
+| idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
+| unsent                     | zset  | queued task -> when its message is sent again                    |
+| leases                     | zset  | running task -> when its worker is taken for dead                |
+| expiry                     | zset  | unfinished task -> when its time is up                           |
+| countdowns                 | zset  | parked task -> when its countdown message is due                 |
+| sweeper                    | text  | which worker sweeps now                                          |
+| wakes                      | channel: `cancel <id>`, `answer <id>`, `lost <id> <token>`       |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names below one prefix."""
+
+    prefix: str
+
+    def task(self, task_id: str) -> str:
+        """The record's hash."""
+        return f"{self.prefix}task:{{{task_id}}}"
+
+    def call(self, task_id: str) -> str:
+        """What was called."""
+        return f"{self.task(task_id)}:call"
+
+    def journal(self, task_id: str) -> str:
+        """What a replay needs."""
+        return f"{self.task(task_id)}:journal"
+
+    def idem(self, owner: str, tool: str, key: str) -> str:
+        """One idempotency key, scoped to caller and tool; hashed, because callers choose it freely."""
+        scope = json.dumps([owner, tool, key])
+        return f"{self.prefix}idem:{hashlib.sha256(scope.encode()).hexdigest()}"
+
+    @property
+    def unsent(self) -> str:
+        """The outbox."""
+        return f"{self.prefix}unsent"
+
+    @property
+    def leases(self) -> str:
+        """The running tasks' deadlines."""
+        return f"{self.prefix}leases"
+
+    @property
+    def expiry(self) -> str:
+        """The unfinished tasks' ends of time."""
+        return f"{self.prefix}expiry"
+
+    @property
+    def countdowns(self) -> str:
+        """The fleet-wide budget of countdown messages."""
+        return f"{self.prefix}countdowns"
+
+    @property
+    def sweeper(self) -> str:
+        """The lease of the one active sweeper."""
+        return f"{self.prefix}sweeper"
+
+    @property
+    def wakes(self) -> str:
+        """The channel that wakes running and held tasks."""
+        return f"{self.prefix}wakes"

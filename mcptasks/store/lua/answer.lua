@@ -1,0 +1,32 @@
+-- The answers are stored, each under a key that was still open; with the last one the task moves on by itself.
+--
+-- KEYS: task, journal, unsent, leases, countdowns
+-- ARGV: task_id, owner, resend_ms, wakes, answers...
+-- RETURNS: QUEUED run tool queue hard_limit | WOKEN | PARTIAL open | IGNORED | GONE
+
+local r = redis.call('HMGET', task, 'owner', 'status', 'open', 'held')
+if not r[1] or r[1] ~= owner then return {'GONE'} end
+if r[2] ~= 'parked' then return {'IGNORED'} end
+local open = tonumber(r[3])
+local before = open
+for i = 1, #answers, 2 do
+  -- The first valid answer wins; a key that is not open (unknown, answered) is passed over.
+  if redis.call('HDEL', task, 'q:' .. answers[i]) == 1 then
+    redis.call('HSET', journal, 'a:' .. answers[i], answers[i + 1])
+    open = open - 1
+  end
+end
+if open == before then return {'IGNORED'} end
+expire_with_task(task, journal)
+redis.call('HSET', task, 'open', int(open))
+touch(task, true)
+if open > 0 then return {'PARTIAL', int(open)} end
+if r[4] == '1' then
+  -- The run still has its worker: it goes on where it stands.
+  redis.call('HSET', task, 'status', 'running')
+  redis.call('HDEL', task, 'held')
+  redis.call('PUBLISH', wakes, 'answer ' .. task_id)
+  return {'WOKEN'}
+end
+enqueue({task = task, unsent = unsent, leases = leases, countdowns = countdowns}, task_id, resend_ms)
+return {'QUEUED', next_run(task)}

@@ -1,0 +1,43 @@
+-- The questions are open and answerable. Held: the run keeps its worker. Otherwise the worker has let go of the task.
+--
+-- KEYS: task, journal, leases, countdowns
+-- ARGV: task_id, token, hold, mrtr, budget, questions_max, delay_count, tail...
+-- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
+--   | STALE | TERMINAL | GONE
+--
+-- tail: the countdown delays, then triples of key, digest, question (JSON)
+
+local no = refused(task, token)
+if no then return {no} end
+local delays, triples = {}, {}
+for i, value in ipairs(tail) do
+  if i <= tonumber(delay_count) then delays[#delays + 1] = value else triples[#triples + 1] = value end
+end
+
+-- Everything is checked before anything is written.
+local fresh, open = {}, tonumber(redis.call('HGET', task, 'open'))
+for i = 1, #triples, 3 do
+  local key, digest = triples[i], triples[i + 1]
+  local known = redis.call('HGET', journal, 'k:' .. key)
+  if known and known ~= digest then return {'MISMATCH', key} end
+  if not known then fresh[#fresh + 1] = i end
+end
+open = open + #fresh
+if open > tonumber(questions_max) then return {'TOO_MANY', int(open)} end
+
+if mrtr ~= '' then redis.call('HSET', journal, 'mrtr', mrtr) end
+for _, i in ipairs(fresh) do
+  redis.call('HSET', journal, 'k:' .. triples[i], triples[i + 1])
+  redis.call('HSET', task, 'q:' .. triples[i], triples[i + 2])
+end
+expire_with_task(task, journal)
+if open == 0 then return {'ANSWERED'} end
+
+redis.call('HSET', task, 'status', 'parked', 'open', int(open))
+touch(task, true)
+if hold == '1' then
+  redis.call('HSET', task, 'held', '1')
+  return {'HELD'}
+end
+local countdown, look = let_go({task = task, leases = leases, countdowns = countdowns}, task_id, budget, delays)
+return {'PARKED', countdown, look, next_run(task)}

@@ -1,0 +1,40 @@
+-- This worker holds the right to run the task once: a lease, a fencing token, an attempt; or it learns why not.
+-- A parked task only says when to look again.
+--
+-- KEYS: task, call, journal, unsent, leases, countdowns
+-- ARGV: task_id, run, look, lease_ms, worker, budget, schema, delays...
+-- RETURNS: CLAIMED attempt record call journal | HELD worker | STALE token | TERMINAL status | GONE | NEWER schema
+--   | PARKED countdown_ms look run tool queue hard_limit
+
+local r = redis.call('HMGET', task, 'status', 'token', 'v', 'held', 'look', 'worker', 'attempt', 'resume',
+  'hard_limit', 'gone')
+local status, token = r[1], r[2]
+if not status then
+  redis.call('ZREM', unsent, task_id)
+  redis.call('ZREM', countdowns, task_id)
+  return {'GONE'}
+end
+if tonumber(r[3]) > tonumber(schema) then return {'NEWER', r[3]} end
+if TERMINAL[status] then return {'TERMINAL', status} end
+if status == 'running' or r[4] == '1' then return {'HELD', r[6] or ''} end
+if tonumber(run) ~= tonumber(token) + 1 then return {'STALE', token} end
+if status == 'parked' then
+  -- Only the latest re-check goes on: a message delivered twice must not become two chains.
+  if look == '0' or look ~= r[5] then return {'STALE', token} end
+  local countdown, next_look =
+    next_countdown({task = task, countdowns = countdowns}, task_id, budget, delays, tonumber(look) + 1)
+  return {'PARKED', countdown, next_look, next_run(task)}
+end
+
+local attempt = tonumber(r[7])
+if r[8] ~= '1' then attempt = attempt + 1 end
+redis.call('HSET', task, 'status', 'running', 'token', run, 'attempt', int(attempt), 'worker', worker,
+  'started', int(now), 'deadline', r[9] ~= '' and int(now + tonumber(r[9])) or '')
+redis.call('HDEL', task, 'resume')
+-- Working before and working after: the client sees no difference.
+touch(task, false)
+redis.call('ZREM', unsent, task_id)
+redis.call('ZREM', countdowns, task_id)
+index_add(leases, now + tonumber(lease_ms), task_id, r[10])
+return {'CLAIMED', int(attempt), redis.call('HGETALL', task), redis.call('GET', call) or '',
+  redis.call('HGETALL', journal)}

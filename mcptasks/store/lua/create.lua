@@ -1,0 +1,44 @@
+-- The task exists, is readable, and its message counts as unsent; or the idempotency key names the one that does.
+--
+-- KEYS: task, call, journal, idem, unsent, expiry
+-- ARGV: task_id, tool, owner, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms, max_attempts,
+--   hard_limit_ms, grace_ms, schema, idem_digest, answers...
+-- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id
+
+-- The same id again is our own client sending once more what it saw no answer to.
+local own = redis.call('HGET', task, 'created')
+if own then return {'CREATED', own} end
+if idem_digest ~= '' then
+  local known = redis.call('GET', idem)
+  if known then
+    local id, digest = string.match(known, '^(%S+) (%S+)$')
+    return {digest == idem_digest and 'EXISTS' or 'CONFLICT', id}
+  end
+end
+
+-- An unfinished task outlives its ttl by another one, so that the sweeper can fail it before Redis removes it.
+local gone, expires = '', ''
+if ttl_ms ~= '' then
+  expires = int(now + tonumber(ttl_ms))
+  gone = int(now + 2 * tonumber(ttl_ms) + tonumber(grace_ms))
+end
+
+redis.call('HSET', task, 'v', schema, 'id', task_id, 'tool', tool, 'owner', owner, 'status', 'queued',
+  'created', int(now), 'updated', int(now), 'ttl', ttl_ms, 'expires', expires, 'gone', gone,
+  'poll', poll_ms, 'poll_parked', poll_parked_ms, 'queue', queue, 'rev', '1', 'token', '0', 'attempt', '0',
+  'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0')
+redis.call('SET', call, call_json)
+expire_with_task(task, task, call)
+if mrtr ~= '' then
+  redis.call('HSET', journal, 'mrtr', mrtr)
+  for i = 1, #answers, 2 do redis.call('HSET', journal, 'a:' .. answers[i], answers[i + 1]) end
+  expire_with_task(task, journal)
+end
+if idem_digest ~= '' then
+  redis.call('SET', idem, task_id .. ' ' .. idem_digest)
+  redis.call('HSET', task, 'idem', idem)
+  expire_with_task(task, idem)
+end
+index_add(unsent, now + tonumber(resend_ms), task_id, gone)
+if expires ~= '' then index_add(expiry, tonumber(expires), task_id, gone) end
+return {'CREATED', int(now)}

@@ -1,0 +1,11 @@
+-- The task has ended with this outcome, if the run still holds its token.
+--
+-- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- ARGV: task_id, token, status, reason, message, field, payload
+-- RETURNS: FINISHED | STALE | TERMINAL | GONE
+
+local no = refused(task, token)
+if no then return {no} end
+settle({task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
+  countdowns = countdowns}, task_id, status, reason, message, field, payload)
+return {'FINISHED'}

@@ -1,0 +1,112 @@
+-- Put before every script. The locals that a script's header names stand above this text.
+
+local clock = redis.call('TIME')
+-- Milliseconds by the store's own clock: the only clock that counts.
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+local TERMINAL = {completed = true, failed = true, cancelled = true}
+
+-- Lua would print a large number as 1.7e+12.
+local function int(n) return string.format('%.0f', n) end
+
+-- A member enters a fleet-wide index, and the index lives at least as long as the member's task. An index that holds an
+-- unlimited task (gone == '') has no expiry; a fresh one gets one.
+local function index_add(index, score, member, gone)
+  redis.call('ZADD', index, int(score), member)
+  if gone == '' then
+    redis.call('PERSIST', index)
+    return
+  end
+  local left = redis.call('PTTL', index)
+  if left >= 0 and now + left < tonumber(gone) or left < 0 and redis.call('ZCARD', index) == 1 then
+    redis.call('PEXPIREAT', index, gone)
+  end
+end
+
+-- The record changed. `visible`: a client could see it, so lastUpdatedAt moves, and never backwards.
+local function touch(task, visible)
+  redis.call('HINCRBY', task, 'rev', 1)
+  if visible then
+    local before = tonumber(redis.call('HGET', task, 'updated') or '0')
+    redis.call('HSET', task, 'updated', int(math.max(now, before)))
+  end
+end
+
+-- Every key of the task dies at the same moment.
+local function expire_with_task(task, ...)
+  local gone = redis.call('HGET', task, 'gone')
+  for _, key in ipairs({...}) do
+    if gone == '' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, gone) end
+  end
+end
+
+-- Why a worker's write may not be done, or nil. Only the run that holds the live token writes; a held run is parked
+-- for the client but still has its worker.
+local function refused(task, token)
+  local r = redis.call('HMGET', task, 'status', 'token', 'held')
+  if not r[1] then return 'GONE' end
+  if TERMINAL[r[1]] then return 'TERMINAL' end
+  if r[2] ~= token or not (r[1] == 'running' or r[3] == '1') then return 'STALE' end
+  return nil
+end
+
+-- The task ends here. Its questions close, it leaves every index, and it is kept for one more ttl.
+local function settle(k, task_id, status, reason, message, field, payload)
+  local r = redis.call('HMGET', k.task, 'ttl', 'open')
+  if r[2] and r[2] ~= '0' then
+    for _, name in ipairs(redis.call('HKEYS', k.task)) do
+      if string.sub(name, 1, 2) == 'q:' then redis.call('HDEL', k.task, name) end
+    end
+  end
+  local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
+  redis.call('HSET', k.task, 'status', status, 'reason', reason, 'open', '0', 'gone', gone)
+  redis.call('HDEL', k.task, 'held', 'worker', 'deadline', 'resume')
+  if message ~= '' then redis.call('HSET', k.task, 'msg', message) end
+  if field ~= '' then redis.call('HSET', k.task, field, payload) end
+  touch(k.task, true)
+  expire_with_task(k.task, k.task, k.call, k.journal)
+  local idem = redis.call('HGET', k.task, 'idem')
+  if idem then expire_with_task(k.task, idem) end
+  redis.call('ZREM', k.unsent, task_id)
+  redis.call('ZREM', k.leases, task_id)
+  redis.call('ZREM', k.expiry, task_id)
+  redis.call('ZREM', k.countdowns, task_id)
+end
+
+-- The task waits for a worker; its message counts as unsent until a run is claimed.
+local function enqueue(k, task_id, resend_ms)
+  redis.call('HSET', k.task, 'status', 'queued', 'resends', '0')
+  redis.call('HDEL', k.task, 'held', 'worker', 'deadline')
+  index_add(k.unsent, now + tonumber(resend_ms), task_id, redis.call('HGET', k.task, 'gone'))
+  redis.call('ZREM', k.leases, task_id)
+  redis.call('ZREM', k.countdowns, task_id)
+end
+
+-- What a message for the task's next run needs: run number, tool, queue, hard limit.
+local function next_run(task)
+  local r = redis.call('HMGET', task, 'token', 'tool', 'queue', 'hard_limit')
+  return int(tonumber(r[1]) + 1), r[2], r[3], r[4]
+end
+
+-- When a parked task looks after itself next: the countdown of this look, or 0 when it goes cold, because the looks
+-- are used up or the fleet's budget of countdown messages is.
+local function next_countdown(k, task_id, budget, delays, look)
+  local countdown = tonumber(delays[look])
+  redis.call('ZREM', k.countdowns, task_id)
+  redis.call('ZREMRANGEBYSCORE', k.countdowns, '-inf', int(now - 1))
+  if not countdown or redis.call('ZCARD', k.countdowns) >= tonumber(budget) then
+    redis.call('HSET', k.task, 'look', '0')
+    return '0', '0'
+  end
+  redis.call('HSET', k.task, 'look', int(look))
+  index_add(k.countdowns, now + countdown, task_id, redis.call('HGET', k.task, 'gone'))
+  return int(countdown), int(look)
+end
+
+-- The worker lets go of a task that waits for a person.
+local function let_go(k, task_id, budget, delays)
+  redis.call('HSET', k.task, 'resume', '1')
+  redis.call('HDEL', k.task, 'held', 'worker', 'deadline')
+  redis.call('ZREM', k.leases, task_id)
+  return next_countdown(k, task_id, budget, delays, 1)
+end

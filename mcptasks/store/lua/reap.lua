@@ -1,0 +1,66 @@
+-- One overdue task is brought to where its record says it must be: expired, failed, or queued for another run.
+--
+-- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- ARGV: task_id, resend_ms, wakes, schema, expired_message, lost_message, timeout_message
+-- RETURNS: RESEND run tool queue hard_limit | LOST run tool queue hard_limit | FAILED reason | CANCELLED | COLD
+--   | NOTHING | NEWER schema
+
+local function forget(...)
+  for _, index in ipairs({...}) do redis.call('ZREM', index, task_id) end
+  return {'NOTHING'}
+end
+
+local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max_attempts', 'cancel', 'deadline',
+  'resends', 'v', 'gone', 'token')
+local status = r[1]
+if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
+if tonumber(r[9]) > tonumber(schema) then return {'NEWER', r[9]} end
+local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
+  countdowns = countdowns}
+
+-- -32603: the server could not finish what it accepted (SEP-2663: `failed` is for JSON-RPC errors only).
+local function fail(reason, message)
+  settle(k, task_id, 'failed', reason, message, 'error', '{"code":-32603,"message":"' .. message .. '"}')
+  redis.call('PUBLISH', wakes, 'lost ' .. task_id .. ' ' .. r[11])
+  return {'FAILED', reason}
+end
+
+if r[2] ~= '' and tonumber(r[2]) <= now then return fail('expired', expired_message) end
+
+if status == 'running' or r[3] == '1' then
+  local lease = redis.call('ZSCORE', leases, task_id)
+  if lease and tonumber(lease) > now then return forget(unsent, countdowns) end
+  -- The worker is gone, or so slow that its token must be.
+  if r[6] == '1' then
+    settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled; its worker was lost', '', '')
+    return {'CANCELLED'}
+  end
+  if r[7] and r[7] ~= '' and tonumber(r[7]) <= now then return fail('wall_timeout', timeout_message) end
+  if tonumber(r[4]) >= tonumber(r[5]) then
+    return fail('worker_lost', (string.gsub(lost_message, 'ATTEMPTS', r[4])))
+  end
+  if r[3] == '1' then
+    -- A held run that was waiting for a person: nothing is lost but its place, the questions stay open.
+    redis.call('HSET', task, 'resume', '1', 'status', 'parked', 'look', '0')
+    redis.call('HDEL', task, 'held', 'worker', 'deadline')
+    forget(leases)
+    -- The old run's token is used up, so that it cannot write any more.
+    redis.call('HINCRBY', task, 'token', 1)
+    return {'COLD'}
+  end
+  enqueue(k, task_id, resend_ms)
+  redis.call('HDEL', task, 'resume')
+  touch(task, false)
+  -- With the token: the next run may be claimed before this is heard, and it is not the lost one.
+  redis.call('PUBLISH', wakes, 'lost ' .. task_id .. ' ' .. r[11])
+  return {'LOST', next_run(task)}
+end
+
+if status == 'parked' then return forget(unsent, leases) end
+
+local due = redis.call('ZSCORE', unsent, task_id)
+if due and tonumber(due) > now then return forget(leases, countdowns) end
+local resends = tonumber(r[8]) + 1
+redis.call('HSET', task, 'resends', int(resends))
+index_add(unsent, now + math.min(tonumber(resend_ms) * 2 ^ resends, 300000), task_id, r[10])
+return {'RESEND', next_run(task)}

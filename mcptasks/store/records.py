@@ -1,0 +1,80 @@
+"""Turns what Redis holds into the model's values, and says so when it cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcptasks.errors import SchemaTooNew
+from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Reason, Record, Status, Submission, label
+
+
+def pairs(flat: Sequence[str]) -> dict[str, str]:
+    """HGETALL's reply as a script returns it: names and values in turn."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def read_record(fields: Mapping[str, str]) -> Record:
+    """The record of these hash fields.
+
+    Raises:
+        SchemaTooNew: a newer mcptasks wrote it.
+    """
+    if int(fields["v"]) > SCHEMA_VERSION:
+        raise SchemaTooNew(
+            f"Task {label(fields['id'])} was written by a newer mcptasks (schema {fields['v']}, this one reads "
+            f"{SCHEMA_VERSION}). It is left untouched; upgrade this process."
+        )
+    status = Status(fields["status"])
+    return Record(
+        task_id=fields["id"],
+        tool=fields["tool"],
+        owner=fields["owner"],
+        status=status,
+        reason=Reason(fields["reason"]) if "reason" in fields else None,
+        status_message=fields.get("msg") or None,
+        created_ms=int(fields["created"]),
+        updated_ms=int(fields["updated"]),
+        ttl_ms=int(fields["ttl"]) if fields["ttl"] else None,
+        poll_ms=int(fields["poll_parked" if status is Status.PARKED else "poll"]),
+        revision=int(fields["rev"]),
+        token=int(fields["token"]),
+        attempt=int(fields["attempt"]),
+        cancel_requested=fields.get("cancel") == "1",
+        worker=fields.get("worker") or None,
+        queue=fields["queue"],
+        questions={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("q:")},
+        result=json.loads(fields["result"]) if "result" in fields else None,
+        error=json.loads(fields["error"]) if "error" in fields else None,
+    )
+
+
+def read_journal(fields: Mapping[str, str]) -> Journal:
+    """The journal of these hash fields."""
+    guard = json.loads(fields["mrtr"]) if fields.get("mrtr") else None
+    return Journal(
+        answers={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("a:")},
+        steps={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("s:")},
+        guard=None if guard is None else Guard(**guard),
+    )
+
+
+def read_claim(record: Sequence[str], call: str, journal: Sequence[str]) -> Claim:
+    """What claim.lua returned. A call that is missing or unreadable makes a claim without a submission."""
+    fields = pairs(record)
+    return Claim(
+        record=read_record(fields),
+        submission=_submission(call),
+        journal=read_journal(pairs(journal)),
+        hard_limit_ms=int(fields["hard_limit"]) if fields["hard_limit"] else None,
+        progress=float(fields["progress"]) if fields.get("progress") else None,
+    )
+
+
+def _submission(call: str) -> Submission | None:
+    try:
+        loaded: dict[str, Any] = json.loads(call)
+        return Submission(**loaded)
+    except (ValueError, TypeError):
+        return None

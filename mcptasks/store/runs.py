@@ -1,0 +1,152 @@
+"""The transitions of the worker's side: claim, renew, progress, ask, park, step, finish, release.
+
+Every one of them carries the run's fencing token. A run that lost its claim is told so (STALE, TERMINAL or GONE) and
+has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Literal, cast
+
+from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status
+from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
+from mcptasks.store.connection import translated
+from mcptasks.store.records import read_claim, read_journal
+from mcptasks.wire import dumps, input_request
+
+
+class RunTransitions(Transitions):
+    """What a worker does to the task it runs."""
+
+    async def claim(self, hint: Hint, worker: str) -> Claim | Next:
+        """This worker runs the task once, or a `Next` says why not.
+
+        HELD | STALE | TERMINAL | GONE | NEWER: drop the message. PARKED: send the hint with its countdown, if any.
+        """
+        settings = self.settings
+        reply = await self.run_script(
+            "claim",
+            {**self.own(hint.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "countdowns")},
+            {
+                "task_id": hint.task_id,
+                "run": hint.run,
+                "look": hint.look,
+                "lease_ms": settings.lease_ms,
+                "worker": worker,
+                "budget": settings.countdown_budget,
+                "schema": SCHEMA_VERSION,
+                "delays": settings.countdowns_ms,
+            },
+        )
+        if reply[0] == "CLAIMED":
+            return read_claim(reply[2], reply[3], reply[4])
+        if reply[0] == "PARKED":
+            return Next("PARKED", countdown_hint(hint.task_id, reply))
+        return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")
+
+    async def renew(self, runs: Iterable[tuple[str, int]]) -> list[Literal["RUNNING", "WAITING", "CANCEL", "LOST"]]:
+        """The leases of all these (task id, token) hold for another `lease_ms`; one word of news for each, in order."""
+        flat = list(runs)
+        reply = await self.run_script(
+            "renew",
+            {**self.fleet("leases"), "tasks": [self.keys.task(task_id) for task_id, _ in flat]},
+            {"lease_ms": self.settings.lease_ms, "runs": [part for run in flat for part in run]},
+        )
+        return reply[1:]
+
+    async def progress(self, claim: Claim, message: str, progress: float, total: float | None) -> str:
+        """The client sees this: SAVED | SAME | STALE | TERMINAL | GONE."""
+        args = {"token": claim.token, "message": message, "progress": progress, "total": total}
+        return (await self.run_script("progress", self.own(claim.task_id, "task"), args))[0]
+
+    async def ask(
+        self, claim: Claim, questions: Sequence[tuple[Question, str]], *, guard: Guard | None, hold: bool
+    ) -> Next:
+        """The questions (each with the digest of what is asked) are open.
+
+        HELD: the run keeps its worker. PARKED: it has let go; send the hint if there is one. ANSWERED: nothing is open,
+        the claim is kept. MISMATCH (`detail` is the key) and TOO_MANY (the count): nothing was stored.
+        STALE | TERMINAL | GONE: this run may not write any more.
+        """
+        settings = self.settings
+        triples = [part for q, digest in questions for part in (q.key, digest, dumps(input_request(q), "The question"))]
+        reply = await self.run_script(
+            "ask",
+            {**self.own(claim.task_id, "task", "journal"), **self.fleet("leases", "countdowns")},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "hold": "1" if hold else "",
+                "mrtr": None if guard is None else dumps(asdict(guard), "The request state"),
+                "budget": settings.countdown_budget,
+                "questions_max": settings.questions_max,
+                "delay_count": len(settings.countdowns_ms),
+                "tail": [*settings.countdowns_ms, *triples],
+            },
+        )
+        if reply[0] == "PARKED":
+            return Next("PARKED", countdown_hint(claim.task_id, reply))
+        return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")
+
+    async def park(self, claim: Claim) -> Next:
+        """A held run has let go of its task: PARKED (send the hint if any) | ANSWERED (go on) | a refusal."""
+        reply = await self.run_script(
+            "park",
+            {**self.own(claim.task_id, "task"), **self.fleet("leases", "countdowns")},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "budget": self.settings.countdown_budget,
+                "delays": self.settings.countdowns_ms,
+            },
+        )
+        return Next(reply[0], countdown_hint(claim.task_id, reply) if reply[0] == "PARKED" else None)
+
+    async def journal(self, task_id: str) -> Journal:
+        """The task's journal as it is now."""
+        with translated(self.settings):
+            fields = cast("dict[str, str]", await self.connection.client.hgetall(self.keys.journal(task_id)))
+        return read_journal(fields)
+
+    async def step(self, claim: Claim, name: str, value: str) -> tuple[str, str]:
+        """The step's result (JSON) is recorded: RECORDED | KNOWN, and the result that stands | a refusal."""
+        args = {"token": claim.token, "name": name, "value": value}
+        reply = await self.run_script("step", self.own(claim.task_id, "task", "journal"), args)
+        return reply[0], reply[1] if reply[0] == "KNOWN" else value
+
+    async def finish(
+        self,
+        claim: Claim,
+        status: Literal[Status.COMPLETED, Status.FAILED, Status.CANCELLED],
+        reason: Reason,
+        *,
+        message: str = "",
+        payload: str = "",
+    ) -> str:
+        """The task has ended, with its result or error (JSON): FINISHED | STALE | TERMINAL | GONE."""
+        field = {Status.COMPLETED: "result", Status.FAILED: "error", Status.CANCELLED: ""}[status]
+        reply = await self.run_script(
+            "finish",
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "field": field,
+                "payload": payload,
+            },
+        )
+        return reply[0]
+
+    async def release(self, claim: Claim) -> Next:
+        """The claim is given back: RELEASED (send the hint) | STALE | TERMINAL | GONE. Not counted as an attempt."""
+        reply = await self.run_script(
+            "release",
+            {**self.own(claim.task_id, "task"), **self.fleet("unsent", "leases", "countdowns")},
+            {"task_id": claim.task_id, "token": claim.token, "resend_ms": self.settings.resend_ms},
+        )
+        return Next(reply[0], hint_for(claim.task_id, *reply[1:]) if reply[0] == "RELEASED" else None)

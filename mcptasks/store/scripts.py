@@ -1,0 +1,122 @@
+"""Loads `lua/*.lua` and binds each file's header: named keys and arguments, and a closed set of answers.
+
+A header reads:
+
+    -- What holds afterwards, in one sentence.
+    --
+    -- KEYS: task, leases
+    -- ARGV: task_id, token, pairs...
+    -- RETURNS: CLAIMED | GONE | HELD
+
+A name with `...` takes the rest. A call with a missing or extra name, and an answer that the header does not list,
+are programming errors and raise at once. `prelude.lua` is put before every script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+_FIELD: Final = re.compile(r"^-- (KEYS|ARGV|RETURNS):(.*(?:\n--   .*)*)", re.MULTILINE)
+_REST: Final = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transition: its Lua and the contract of its header."""
+
+    name: str
+    source: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    answers: frozenset[str]
+
+    def bind(self, keys: dict[str, Any], args: dict[str, Any]) -> tuple[list[str], list[Any]]:
+        """The positional lists for EVALSHA.
+
+        Raises:
+            TypeError: a name is missing or unknown.
+        """
+        return self._order("key", self.keys, keys), self._order("argument", self.args, args)
+
+    def _order(self, kind: str, names: Sequence[str], given: dict[str, Any]) -> list[Any]:
+        wanted = {name.removesuffix(_REST) for name in names}
+        if wanted != given.keys():
+            missing, extra = sorted(wanted - given.keys()), sorted(given.keys() - wanted)
+            raise TypeError(f"{self.name}.lua: {kind} names missing {missing}, unknown {extra}")
+        out: list[Any] = []
+        for name in names:
+            value = given[name.removesuffix(_REST)]
+            if name.endswith(_REST):
+                out.extend(value)
+            else:
+                out.append("" if value is None else value)
+        return out
+
+    def check(self, reply: object) -> list[Any]:
+        """The reply as a list whose first item is one of the header's words.
+
+        Raises:
+            RuntimeError: the script answered something its header does not list.
+        """
+        parts = cast("list[Any]", reply) if isinstance(reply, list) else [reply]
+        if not parts or parts[0] not in self.answers:
+            raise RuntimeError(f"{self.name}.lua answered {parts[:1]!r}, which its header does not list")
+        return parts
+
+
+def parse(name: str, text: str, prelude: str) -> Script:
+    """The script with its header bound: every key and argument is a Lua local of that name.
+
+    Raises:
+        ValueError: the header lacks KEYS, ARGV or RETURNS.
+    """
+    fields = {kind: " ".join(body.replace("\n--", " ").split()) for kind, body in _FIELD.findall(text)}
+    if fields.keys() != {"KEYS", "ARGV", "RETURNS"}:
+        raise ValueError(f"{name}.lua needs a header with KEYS, ARGV and RETURNS")
+    keys = tuple(part.strip() for part in fields["KEYS"].split(",") if part.strip())
+    args = tuple(part.strip() for part in fields["ARGV"].split(",") if part.strip())
+    answers = frozenset(part.split()[0] for part in fields["RETURNS"].split("|"))
+    lines = [_local(n, "KEYS", i) for i, n in enumerate(keys, 1)] + [
+        _local(n, "ARGV", i) for i, n in enumerate(args, 1)
+    ]
+    return Script(name, "\n".join([*lines, prelude, text]), keys, args, answers)
+
+
+def _local(name: str, table: str, position: int) -> str:
+    if name.endswith(_REST):
+        return f"local {name.removesuffix(_REST)} = {{unpack({table}, {position})}}"
+    return f"local {name} = {table}[{position}]"
+
+
+def load() -> dict[str, Script]:
+    """Every script of the package, by name."""
+    folder = resources.files("mcptasks.store").joinpath("lua")
+    prelude = folder.joinpath("prelude.lua").read_text()
+    files = (entry for entry in folder.iterdir() if entry.name.endswith(".lua") and entry.name != "prelude.lua")
+    return {
+        name: parse(name, entry.read_text(), prelude) for entry in files for name in [entry.name.removesuffix(".lua")]
+    }
+
+
+SCRIPTS: Final = load()
+
+
+class Runner:
+    """Runs scripts by name on one client; EVALSHA, and EVAL once where the server does not know the script."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._registered: dict[str, AsyncScript] = {n: client.register_script(s.source) for n, s in SCRIPTS.items()}
+
+    async def run(self, name: str, keys: dict[str, Any], args: dict[str, Any]) -> list[Any]:
+        """The script's answer, checked against its header."""
+        script = SCRIPTS[name]
+        positional_keys, positional_args = script.bind(keys, args)
+        return script.check(await self._registered[name](keys=positional_keys, args=positional_args))

@@ -1,0 +1,46 @@
+"""The transitions of the sweeper's side: sweep finds what is overdue, reap settles one of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcptasks.model import SCHEMA_VERSION
+from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
+
+#: Ids per index and sweep; a longer backlog is taken in the next sweeps.
+SWEEP_BATCH: Final = 100
+
+
+class UpkeepTransitions(Transitions):
+    """What the fleet does for tasks that nobody else moves on."""
+
+    async def sweep(self, me: str) -> list[str] | None:
+        """The overdue task ids, if this worker is the fleet's sweeper now; None when another one is."""
+        reply = await self.run_script(
+            "sweep",
+            self.fleet("sweeper", "unsent", "leases", "expiry"),
+            {"me": me, "term_ms": self.settings.sweep_ms * 3, "batch": SWEEP_BATCH},
+        )
+        return None if reply[0] == "BUSY" else reply[1:]
+
+    async def reap(self, task_id: str) -> Next:
+        """The overdue task is where its record says.
+
+        RESEND, LOST: send the hint. FAILED (`detail` is the reason), CANCELLED, COLD, NOTHING, NEWER: done.
+        """
+        reply = await self.run_script(
+            "reap",
+            {**self.own(task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
+            {
+                "task_id": task_id,
+                "resend_ms": self.settings.resend_ms,
+                "wakes": self.keys.wakes,
+                "schema": SCHEMA_VERSION,
+                "expired_message": "The task expired: its time to live ran out before it was done",
+                "lost_message": "The worker process was lost ATTEMPTS times while it ran this task; it is given up",
+                "timeout_message": "The task ran into its time limit and its worker was lost",
+            },
+        )
+        if reply[0] in ("RESEND", "LOST"):
+            return Next(reply[0], hint_for(task_id, *reply[1:]))
+        return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")

@@ -1,0 +1,214 @@
+"""The Tasks extension on the wire (SEP-2663, protocol 2026-07-28): both ends' shapes and the rules of its JSON.
+
+The server sends plain dicts, because the SDK passes them on untouched: a model's `exclude_none` would drop the
+`ttlMs: null` that the schema requires. The client reads models.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, Literal, cast
+
+from mcp_types import Request, RequestParams, Result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mcptasks.errors import BadPayload
+from mcptasks.model import Question, Record, Status, iso
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+
+#: Versions that know extensions. Older clients never see a task (protocol.md P06).
+MODERN: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
+
+#: Where a call's idempotency key may stand besides `params.idempotencyKey` (behaviours.md N2).
+IDEMPOTENCY_META: Final = "mcptasks/idempotencyKey"
+IDEMPOTENCY_HEADER: Final = "idempotency-key"
+
+#: Deeper JSON than this is refused before anything recurses into it; Python's own parser gives up near 1,000.
+MAX_DEPTH: Final = 200
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_STATUS: Final = {
+    Status.QUEUED: "working",
+    Status.RUNNING: "working",
+    Status.RETRYING: "working",
+    Status.PARKED: "input_required",
+    Status.COMPLETED: "completed",
+    Status.FAILED: "failed",
+    Status.CANCELLED: "cancelled",
+}
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+
+def dumps(value: Any, what: str) -> str:
+    """The value as ASCII JSON that every parser reads: digits kept, lone surrogates as escapes, no NaN.
+
+    Raises:
+        BadPayload: NaN or an infinity, nesting deeper than 200, or a value that is not JSON.
+    """
+    check_depth(value, what)
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError as exc:
+        raise BadPayload(f"{what} is not JSON: {_why(exc)}") from exc
+    except TypeError as exc:
+        raise BadPayload(f"{what} is not JSON: {exc}") from exc
+
+
+def _why(exc: ValueError) -> str:
+    return "NaN and Infinity do not exist in JSON" if "not JSON compliant" in str(exc) else str(exc)
+
+
+def check_depth(value: Any, what: str) -> None:
+    """The value nests at most `MAX_DEPTH` deep; walked with a list of its own, so that no depth can crash the walk.
+
+    Raises:
+        BadPayload: it nests deeper.
+    """
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise BadPayload(f"{what} nests deeper than {MAX_DEPTH} levels")
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(cast("dict[str, Any]", item).values())
+            elif isinstance(item, (list, tuple)):
+                below.extend(cast("list[Any]", item))
+        level = [item for item in below if isinstance(item, (dict, list, tuple))]
+
+
+def clean(value: Any) -> Any:
+    """The same value with every lone surrogate replaced by U+FFFD: what UTF-8 cannot carry costs one character."""
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {clean(k): clean(v) for k, v in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [clean(v) for v in cast("list[Any]", value)]
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ server
+
+
+def _task(record: Record) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "taskId": record.task_id,
+        "status": _STATUS[record.status],
+        "createdAt": iso(record.created_ms),
+        "lastUpdatedAt": iso(record.updated_ms),
+        "ttlMs": record.ttl_ms,
+        "pollIntervalMs": record.poll_ms,
+    }
+    if record.status_message:
+        out["statusMessage"] = record.status_message
+    return out
+
+
+def created(record: Record) -> dict[str, Any]:
+    """`CreateTaskResult`: flat, `resultType: "task"`, no payload (SEP-2663, Task Creation)."""
+    return {"resultType": "task", **_task(record)}
+
+
+def detailed(record: Record) -> dict[str, Any]:
+    """`GetTaskResult`: `resultType: "complete"` and exactly the payload of the status (SEP-2663, Getting Tasks)."""
+    out: dict[str, Any] = {"resultType": "complete", **_task(record)}
+    match record.status:
+        case Status.PARKED:
+            out["inputRequests"] = dict(record.questions)
+        case Status.COMPLETED:
+            out["result"] = record.result
+        case Status.FAILED:
+            out["error"] = record.error
+        case _:
+            pass
+    return out
+
+
+def input_request(question: Question) -> dict[str, Any]:
+    """One entry of `inputRequests`."""
+    return {"method": question.method, "params": dict(question.params)}
+
+
+def complete() -> dict[str, Any]:
+    """The empty acknowledgement of `tasks/update` and `tasks/cancel` (SEP-2663)."""
+    return {"resultType": "complete"}
+
+
+class TaskIdParams(RequestParams):
+    """Parameters of `tasks/get` and `tasks/cancel`."""
+
+    task_id: str
+
+
+class UpdateParams(RequestParams):
+    """Parameters of `tasks/update`: answers by the keys of `inputRequests`."""
+
+    task_id: str
+    input_responses: dict[str, Any]
+
+
+# ------------------------------------------------------------------------------------------------ client
+
+
+class CreateTaskResult(Result):
+    """What a task-aware client gets instead of the tool's result."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+    status_message: str | None = None
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None = None
+    poll_interval_ms: int | None = None
+
+
+class DetailedTask(Result):
+    """A task as `tasks/get` answers it; `result`, `error` and `input_requests` stand only in their own status."""
+
+    task_id: str
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+    status_message: str | None = None
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None = None
+    poll_interval_ms: int | None = None
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    input_requests: dict[str, Any] | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing changes any more."""
+        return self.status in ("completed", "failed", "cancelled")
+
+
+class GetTask(Request[TaskIdParams, Literal["tasks/get"]]):
+    """`tasks/get`."""
+
+    method: Literal["tasks/get"] = "tasks/get"
+    params: TaskIdParams
+    name_param = "taskId"
+
+
+class UpdateTask(Request[UpdateParams, Literal["tasks/update"]]):
+    """`tasks/update`."""
+
+    method: Literal["tasks/update"] = "tasks/update"
+    params: UpdateParams
+    name_param = "taskId"
+
+
+class CancelTask(Request[TaskIdParams, Literal["tasks/cancel"]]):
+    """`tasks/cancel`."""
+
+    method: Literal["tasks/cancel"] = "tasks/cancel"
+    params: TaskIdParams
+    name_param = "taskId"
