@@ -1,0 +1,59 @@
+"""What every ring shares: a real Valkey per test process, settings of a prefix of one's own, and the key-leak check."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator
+
+import pytest
+import redis
+
+from mcptasks.cli.embedded import EmbeddedValkey
+from mcptasks.settings import Settings
+
+#: The broker's own bookkeeping lives as long as its queues; it is Celery's, and bounded by their number.
+_BROKERS = ("_kombu.binding.", "unacked")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Generator[EmbeddedValkey]:
+    """A Valkey of this test process's own."""
+    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+def raw(valkey: EmbeddedValkey) -> Generator[redis.Redis]:
+    """A plain client, to look at what is really stored and to break things."""
+    with redis.Redis.from_url(valkey.url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def settings(valkey: EmbeddedValkey) -> Settings:
+    """Settings on that Valkey, under a prefix no other test has. Short leases, so that nothing waits for long ones."""
+    return Settings(redis_url=valkey.url, prefix=f"t{uuid.uuid4().hex[:8]}:")
+
+
+@pytest.fixture(autouse=True)
+def no_key_without_an_expiry(request: pytest.FixtureRequest) -> Generator[None]:
+    """Every key a test leaves has an expiry, unless its task's ttl is unlimited (mark `unlimited`); then all are gone."""
+    yield
+    if "valkey" not in request.fixturenames:
+        return
+    server: EmbeddedValkey = request.getfixturevalue("valkey")
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        keys = [str(key) for key in client.scan_iter(count=1000)]
+        for_ever = [key for key in keys if client.ttl(key) == -1 and not _is_brokers(key, client)]
+        client.flushall()
+    if request.node.get_closest_marker("unlimited") is None:
+        assert for_ever == []
+
+
+def _is_brokers(key: str, client: redis.Redis) -> bool:
+    return any(name in key for name in _BROKERS) or client.type(key) == "list"
