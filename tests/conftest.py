@@ -42,7 +42,7 @@ def settings(valkey: EmbeddedValkey) -> Settings:
 
 @pytest.fixture(autouse=True)
 def no_key_without_an_expiry(request: pytest.FixtureRequest) -> Generator[None]:
-    """Every key a test leaves has an expiry, unless its task's ttl is unlimited (mark `unlimited`); then all are gone."""
+    """Every key a test leaves has an expiry, unless it makes unlimited tasks (mark `unlimited`); then all are gone."""
     yield
     if "valkey" not in request.fixturenames:
         return
