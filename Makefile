@@ -1,0 +1,51 @@
+# The one place for commands; CI calls the same ones. A fresh machine needs Python 3.11+ and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# Two test processes: what the smallest machine has cores for. Each has a Valkey of its own.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+.PHONY: help setup demo test test-slow test-all lint types bench clean
+
+help: ## What there is
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Everything is installed again when the project's own list of it changes.
+$(VENV)/installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "mcptasks needs Python 3.11 or newer on PATH"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' --group test
+	@touch $@
+
+setup: $(VENV)/installed ## Install everything into .venv
+
+demo: setup ## The tour: durable tasks on an embedded Valkey, in under 90 seconds
+	$(BIN)/mcptasks demo
+
+test: setup ## All tests but the slow rings
+	$(PYTEST) -m 'not slow'
+
+test-slow: setup ## The slow rings
+	$(PYTEST) -m slow
+
+test-all: test test-slow ## Everything
+
+lint: setup ## ruff and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: setup ## pyright, strict
+	$(BIN)/pyright
+
+bench: setup ## Side by side with FastMCP's tasks; prints ratios, writes benchmarks/out/latest.json
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/conformance/node_modules benchmarks/out
