@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mcptasks.errors import ConfigurationError
 
@@ -20,6 +20,10 @@ _ID_BYTES: Final = 24
 
 #: How much of an id may be shown to people who are not its owner (Celery's id, logs): 60 of its 192 bits.
 _LABEL_CHARS: Final = 10
+
+#: Where a modern request's `_meta` says who its client is and what that can do.
+CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
+CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -108,7 +112,9 @@ class Submission:
     arguments: dict[str, Any]
     protocol_version: str
     request_id: int | str | None = None
+    #: The request's `_meta`. At the modern versions it also says who the client is and what it can do.
     meta: dict[str, Any] | None = None
+    #: The same two from an older client, whose requests do not repeat them; else None.
     client_info: dict[str, Any] | None = None
     client_capabilities: dict[str, Any] | None = None
     #: Only the allow-listed request headers (settings.headers), lower-case names. None: the call did not come by HTTP.
@@ -117,6 +123,16 @@ class Submission:
     principal: dict[str, Any] | None = None
     #: W3C trace context of the call, so that the run can be part of the same trace.
     trace: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def client(self) -> dict[str, Any] | None:
+        """Who the client says it is."""
+        return self.client_info or (self.meta or {}).get(CLIENT_INFO)
+
+    @property
+    def capabilities(self) -> dict[str, Any] | None:
+        """What the client declared on the call that it can do."""
+        return self.client_capabilities or (self.meta or {}).get(CLIENT_CAPABILITIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +155,13 @@ class Hint:
     def message_id(self) -> str:
         """The Celery id: the task's label and the run, so that an operator finds one from the other."""
         return f"{label(self.task_id)}-{self.run}" + (f".{self.look}" if self.look else "")
+
+
+class Envelope(NamedTuple):
+    """A message as the broker on the store's own server keeps it: pushed by the very script that queues the task."""
+
+    key: str
+    payload: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +196,8 @@ class Record:
     cancel_requested: bool = False
     worker: str | None = None
     queue: str = ""
+    #: So long after its claim a run is over, whatever it does; None: no limit.
+    hard_limit_ms: int | None = None
     #: Open questions, wire key -> {"method", "params"}.
     questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
     result: dict[str, Any] | None = None
@@ -207,7 +232,6 @@ class Claim:
     #: None: the stored call is damaged; the task can only be failed.
     submission: Submission | None
     journal: Journal
-    hard_limit_ms: int | None
     #: Numbers of the last progress that was stored, so that a replay does not repeat them.
     progress: float | None
 

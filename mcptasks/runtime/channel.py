@@ -43,7 +43,7 @@ class TaskChannel:
         #: Set as soon as a question waits.
         self.asked = asyncio.Event()
         self.parked = False
-        self._capabilities = submission.client_capabilities or {}
+        self._capabilities = submission.capabilities or {}
         self._replay = replay
         self._reporter = reporter
         self._waiting: dict[str, tuple[Question, asyncio.Event]] = {}

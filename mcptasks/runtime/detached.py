@@ -54,8 +54,8 @@ def context(
     session = seams.make_session(
         channel,
         version=submission.protocol_version,
-        client_info=submission.client_info,
-        capabilities=submission.client_capabilities,
+        client_info=submission.client,
+        capabilities=submission.capabilities,
         meta=submission.meta,
     )
     rctx: ServerRequestContext[Any, Any] = ServerRequestContext(

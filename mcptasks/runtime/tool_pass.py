@@ -190,7 +190,7 @@ class ToolPass:
             asked[own] = (wire["method"], wire.get("params", {}))
         try:
             for method, params in asked.values():
-                require_capability(self._job.submission.client_capabilities or {}, method, params)
+                require_capability(self._job.submission.capabilities or {}, method, params)
         except MCPError as exc:
             return Failed(exc.error.model_dump(by_alias=True, mode="json", exclude_none=True))
         guard = self._replay.next_round(result.request_state, asked)

@@ -20,7 +20,7 @@ from mcp_types import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, CallToolR
 from mcptasks import seams
 from mcptasks.dispatch import Dispatcher
 from mcptasks.errors import BadPayload, ConfigurationError, SchemaTooNew, StoreUnavailable, TooLarge
-from mcptasks.model import Hint, Record, new_task_id
+from mcptasks.model import Hint, Record, Submission, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.server import submission
 from mcptasks.server.answers import checked
@@ -107,19 +107,23 @@ class TasksExtension(Extension):
     async def _submit(self, params: CallToolRequestParams, ctx: Ctx, owner: str, policy: Policy) -> Record:
         call = submission.take(params, ctx, self._store.settings.headers)
         key = submission.idempotency_key(ctx)
+        hint = self._first_hint(call, policy)
+        message = self._reach_fleet().envelope(hint)
         answer = await _answering(
             self._store.create(
-                new_task_id(),
+                hint.task_id,
                 call,
                 owner=owner,
                 policy=policy,
                 idempotency_key=key,
                 arguments_digest="" if key is None else submission.arguments_digest(call.arguments),
                 settled=submission.settled_rounds(params),
+                message=message,
             )
         )
         if answer.record is not None:
-            self._send(answer.record, policy, call.trace)
+            if message is None:
+                self._reach_fleet().send(hint)
             return answer.record
         if answer.outcome == "CONFLICT":
             raise MCPError(
@@ -132,22 +136,20 @@ class TasksExtension(Extension):
             raise MCPError(INTERNAL_ERROR, "The task of this idempotency key has just expired; call again.")
         return known
 
-    def _send(self, record: Record, policy: Policy, trace: dict[str, str]) -> None:
+    def _first_hint(self, call: Submission, policy: Policy) -> Hint:
         hard_ms = policy.hard_limit_ms
-        self._wake(
-            Hint(
-                task_id=record.task_id,
-                run=1,
-                tool=record.tool,
-                queue=record.queue,
-                hard_limit_s=None if hard_ms is None else hard_ms / 1000,
-                trace=trace,
-            )
+        return Hint(
+            task_id=new_task_id(),
+            run=1,
+            tool=call.tool,
+            queue=policy.queue or self._store.settings.queue,
+            hard_limit_s=None if hard_ms is None else hard_ms / 1000,
+            trace=call.trace,
         )
 
-    def _wake(self, hint: Hint) -> None:
+    def _reach_fleet(self) -> Dispatcher:
         assert self._dispatcher is not None
-        self._dispatcher.send(hint)
+        return self._dispatcher
 
     # -------------------------------------------------------------------------------------------- tasks/*
 
@@ -160,9 +162,11 @@ class TasksExtension(Extension):
         record = await self._own(ctx, params.task_id)
         answers = checked(params.input_responses, record.questions)
         if answers:
-            result = await _answering(self._store.answer(record.task_id, record.owner, answers))
+            # Almost always these are the last answers: the message for the next run goes along with them.
+            message = self._reach_fleet().envelope(_next_hint(record))
+            result = await _answering(self._store.answer(record.task_id, record.owner, answers, message))
             if result.hint is not None:
-                self._wake(result.hint)
+                self._reach_fleet().send(result.hint)
         return complete()
 
     async def cancel(self, ctx: Ctx, params: TaskIdParams) -> HandlerResult:
@@ -188,6 +192,16 @@ class TasksExtension(Extension):
         if wrong or (name is None and headers is not None and self._store.settings.strict_mcp_name):
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         return await owner_of(self._owner, ctx)
+
+
+def _next_hint(record: Record) -> Hint:
+    return Hint(
+        task_id=record.task_id,
+        run=record.token + 1,
+        tool=record.tool,
+        queue=record.queue,
+        hard_limit_s=None if record.hard_limit_ms is None else record.hard_limit_ms / 1000,
+    )
 
 
 def _declared(ctx: Ctx) -> bool:

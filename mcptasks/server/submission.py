@@ -16,7 +16,7 @@ from opentelemetry import propagate
 from pydantic import BaseModel
 
 from mcptasks import seams
-from mcptasks.model import Guard, Submission
+from mcptasks.model import CLIENT_CAPABILITIES, Guard, Submission
 from mcptasks.wire import IDEMPOTENCY_HEADER, IDEMPOTENCY_META
 
 #: 1 to 255 visible ASCII characters: fit for a header, a log line and a database column.
@@ -36,14 +36,15 @@ def take(
     token = get_access_token()
     headers = headers_of(ctx)
     meta = cast("dict[str, Any]", dict(ctx.meta)) if ctx.meta else None
+    told = meta is not None and CLIENT_CAPABILITIES in meta
     return Submission(
         tool=params.name,
         arguments=params.arguments or {},
         protocol_version=ctx.protocol_version,
         request_id=ctx.request_id,
         meta=meta,
-        client_info=_dump(seams.client_info_of(ctx.session)),
-        client_capabilities=_dump(ctx.session.client_capabilities),
+        client_info=None if told else _dump(seams.client_info_of(ctx.session)),
+        client_capabilities=None if told else _dump(ctx.session.client_capabilities),
         headers=None if headers is None else {name: headers[name] for name in keep_headers if name in headers},
         principal=None if token is None else token.model_dump(mode="json", exclude={"token"}),
         trace=_trace(meta),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, cast
 
 from mcptasks.errors import TooLarge
-from mcptasks.model import SCHEMA_VERSION, Guard, Record, Status, Submission
+from mcptasks.model import SCHEMA_VERSION, Envelope, Guard, Record, Status, Submission
 from mcptasks.policy import Policy
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
 from mcptasks.store.connection import translated
@@ -40,10 +40,12 @@ class CallerTransitions(Transitions):
         idempotency_key: str | None = None,
         arguments_digest: str = "",
         settled: tuple[Guard, Mapping[str, Any]] | None = None,
+        message: Envelope | None = None,
     ) -> Created:
         """The task exists and `read` finds it, or the idempotency key names the task that does.
 
         `settled`: what was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip).
+        `message`: pushed to the broker in the same moment, where the broker is the store.
 
         Raises:
             TooLarge: the arguments are over `settings.arguments_max`.
@@ -57,12 +59,12 @@ class CallerTransitions(Transitions):
         idem = self.keys.idem(owner, submission.tool, idempotency_key or "")
         reply = await self.run_script(
             "create",
-            {**self.own(task_id, *TASK_KEYS), "idem": idem, **self.fleet("unsent", "expiry")},
+            {**self.own(task_id, *TASK_KEYS), "idem": idem, **self.fleet("unsent", "expiry"), **self._broker(message)},
             {
                 "task_id": task_id,
                 "tool": submission.tool,
                 "owner": owner,
-                "call_json": dumps(asdict(submission), "The call"),
+                "call_json": _call_json(submission, arguments),
                 "mrtr": None if settled is None else dumps(asdict(settled[0]), "The request state"),
                 "queue": policy.queue or settings.queue,
                 "ttl_ms": ttl_ms,
@@ -74,6 +76,7 @@ class CallerTransitions(Transitions):
                 "grace_ms": EXPIRY_GRACE_MS,
                 "schema": SCHEMA_VERSION,
                 "idem_digest": None if idempotency_key is None else arguments_digest,
+                "message": None if message is None else message.payload,
                 "answers": [] if settled is None else self._flat(settled[1]),
             },
         )
@@ -92,6 +95,7 @@ class CallerTransitions(Transitions):
             token=0,
             attempt=0,
             queue=policy.queue or settings.queue,
+            hard_limit_ms=policy.hard_limit_ms,
         )
         return Created("CREATED", task_id, record)
 
@@ -106,10 +110,13 @@ class CallerTransitions(Transitions):
             return None
         return read_record(fields)
 
-    async def answer(self, task_id: str, owner: str, answers: Mapping[str, Any]) -> Next:
+    async def answer(
+        self, task_id: str, owner: str, answers: Mapping[str, Any], message: Envelope | None = None
+    ) -> Next:
         """Each answer whose key is still open is stored; with the last one the task moves on.
 
-        QUEUED (send the hint) | WOKEN (a held run goes on) | PARTIAL | IGNORED | GONE (unknown or not the owner's).
+        QUEUED (send the hint, if there is one: a given `message` was pushed already) | WOKEN (a held run goes on) |
+        PARTIAL | IGNORED | GONE (unknown or not the owner's).
 
         Raises:
             TooLarge: one answer is over `settings.answer_max`; none of them was stored.
@@ -117,16 +124,22 @@ class CallerTransitions(Transitions):
         """
         reply = await self.run_script(
             "answer",
-            {**self.own(task_id, "task", "journal"), **self.fleet("unsent", "leases", "countdowns")},
+            {
+                **self.own(task_id, "task", "journal"),
+                **self.fleet("unsent", "leases", "countdowns"),
+                **self._broker(message),
+            },
             {
                 "task_id": task_id,
                 "owner": owner,
                 "resend_ms": self.settings.resend_ms,
                 "wakes": self.keys.wakes,
+                "message": None if message is None else message.payload,
                 "answers": self._flat(answers),
             },
         )
-        return Next(reply[0], hint_for(task_id, *reply[1:]) if reply[0] == "QUEUED" else None)
+        unsent = reply[0] == "QUEUED" and message is None
+        return Next(reply[0], hint_for(task_id, *reply[1:]) if unsent else None)
 
     async def cancel(self, task_id: str, owner: str, message: str) -> str:
         """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE."""
@@ -137,6 +150,10 @@ class CallerTransitions(Transitions):
         )
         return reply[0]
 
+    def _broker(self, message: Envelope | None) -> dict[str, str]:
+        # A script wants all its keys named; without a message this one is not touched.
+        return {"broker_queue": self.keys.unsent if message is None else message.key}
+
     def _flat(self, answers: Mapping[str, Any]) -> list[str]:
         flat: list[str] = []
         for key, value in answers.items():
@@ -145,3 +162,9 @@ class CallerTransitions(Transitions):
                 raise TooLarge(f"The answer to {key!r}", len(text), self.settings.answer_max, "MCPTASKS_ANSWER_MAX")
             flat += [key, text]
         return flat
+
+
+def _call_json(submission: Submission, arguments: str) -> str:
+    """The submission as JSON around its arguments, which are JSON already and may be large."""
+    rest = {f.name: getattr(submission, f.name) for f in fields(submission) if f.name != "arguments"}
+    return f'{{"arguments":{arguments},{dumps(rest, "The call")[1:]}'

@@ -44,6 +44,7 @@ def read_record(fields: Mapping[str, str]) -> Record:
         cancel_requested=fields.get("cancel") == "1",
         worker=fields.get("worker") or None,
         queue=fields["queue"],
+        hard_limit_ms=int(fields["hard_limit"]) if fields["hard_limit"] else None,
         questions={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("q:")},
         result=json.loads(fields["result"]) if "result" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,
@@ -67,7 +68,6 @@ def read_claim(record: Sequence[str], call: str, journal: Sequence[str]) -> Clai
         record=read_record(fields),
         submission=_submission(call),
         journal=read_journal(pairs(journal)),
-        hard_limit_ms=int(fields["hard_limit"]) if fields["hard_limit"] else None,
         progress=float(fields["progress"]) if fields.get("progress") else None,
     )
 

@@ -1,7 +1,7 @@
 -- The answers are stored, each under a key that was still open; with the last one the task moves on by itself.
 --
--- KEYS: task, journal, unsent, leases, countdowns
--- ARGV: task_id, owner, resend_ms, wakes, answers...
+-- KEYS: task, journal, unsent, leases, countdowns, broker_queue
+-- ARGV: task_id, owner, resend_ms, wakes, message, answers...
 -- RETURNS: QUEUED run tool queue hard_limit | WOKEN | PARTIAL open | IGNORED | GONE
 
 local r = redis.call('HMGET', task, 'owner', 'status', 'open', 'held')
@@ -29,4 +29,6 @@ if r[4] == '1' then
   return {'WOKEN'}
 end
 enqueue({task = task, unsent = unsent, leases = leases, countdowns = countdowns}, task_id, resend_ms)
+-- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the sweeper sends one.
+if message ~= '' then redis.call('LPUSH', broker_queue, message) end
 return {'QUEUED', next_run(task)}

@@ -1,8 +1,8 @@
 -- The task exists, is readable, and its message counts as unsent; or the idempotency key names the one that does.
 --
--- KEYS: task, call, journal, idem, unsent, expiry
+-- KEYS: task, call, journal, idem, unsent, expiry, broker_queue
 -- ARGV: task_id, tool, owner, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms, max_attempts,
---   hard_limit_ms, grace_ms, schema, idem_digest, answers...
+--   hard_limit_ms, grace_ms, schema, idem_digest, message, answers...
 -- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id
 
 -- The same id again is our own client sending once more what it saw no answer to.
@@ -41,4 +41,5 @@ if idem_digest ~= '' then
 end
 index_add(unsent, now + tonumber(resend_ms), task_id, gone)
 if expires ~= '' then index_add(expiry, tonumber(expires), task_id, gone) end
+if message ~= '' then redis.call('LPUSH', broker_queue, message) end
 return {'CREATED', int(now)}
