@@ -52,9 +52,9 @@ class CallerTransitions(Transitions):
             BadPayload: the arguments are not JSON.
         """
         settings = self.settings
-        arguments = dumps(submission.arguments, "The arguments")
+        arguments = dumps(submission.arguments, "The argument object")
         if len(arguments) > settings.arguments_max:
-            raise TooLarge("The arguments", len(arguments), settings.arguments_max, "MCPTASKS_ARGUMENTS_MAX")
+            raise TooLarge("The argument object", len(arguments), settings.arguments_max, "MCPTASKS_ARGUMENTS_MAX")
         ttl_ms = None if policy.unlimited else policy.ttl_ms or settings.ttl_ms
         idem = self.keys.idem(owner, submission.tool, idempotency_key or "")
         reply = await self.run_script(

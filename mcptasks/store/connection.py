@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.settings import Settings
@@ -57,6 +57,8 @@ class Connection:
         return Redis.from_url(
             self._settings.redis_url,
             decode_responses=True,
+            # An id may hold anything a client sends, half an emoji too: no such task, not an error of ours.
+            encoding_errors="surrogatepass",
             socket_timeout=read_timeout_s,
             socket_connect_timeout=connect_s,
             socket_keepalive=True,
@@ -78,7 +80,7 @@ def translated(settings: Settings) -> Generator[None]:
     try:
         yield
     except ResponseError as exc:
-        if _SCRIPT_BUG in str(exc) and not str(exc).startswith(("OOM", "READONLY", "MISCONF", "NOREPLICAS")):
+        if _SCRIPT_BUG in str(exc) and not _refuses(exc):
             raise
         raise StoreUnavailable(f"The store at {address(settings.redis_url)} refused the write: {exc}") from exc
     except (RedisError, OSError) as exc:
@@ -86,6 +88,11 @@ def translated(settings: Settings) -> Generator[None]:
             f"The store at {address(settings.redis_url)} does not answer ({type(exc).__name__}). "
             "Is Redis or Valkey running there? MCPTASKS_REDIS_URL says where to look; `mcptasks doctor` checks it."
         ) from exc
+
+
+def _refuses(exc: ResponseError) -> bool:
+    """The store refuses all writes. redis-py cuts the code off a message it has a class for."""
+    return isinstance(exc, (OutOfMemoryError, ReadOnlyError)) or str(exc).startswith(("MISCONF", "NOREPLICAS"))
 
 
 def address(url: str) -> str:

@@ -37,7 +37,8 @@ async def wakes(settings: Settings) -> AsyncIterator[Wake]:
         async with client, client.pubsub() as subscription:
             await subscription.subscribe(Keys(settings.prefix).wakes)
             while True:
-                message = await subscription.get_message(ignore_subscribe_messages=True, timeout=_PROBE_S)
+                # Not `ignore_subscribe_messages`: an ignored pong would look like silence, and be answered with a ping.
+                message = await subscription.get_message(timeout=_PROBE_S)
                 if message is None:
                     await subscription.ping()
                 elif message["type"] == "message":
