@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 import uvicorn
@@ -11,6 +12,9 @@ from starlette.types import ASGIApp
 
 from mcptasks.cli.target import load_target
 from mcptasks.errors import ConfigurationError
+
+#: uvicorn's own, so that `--log-level` rules it too.
+log: Final = logging.getLogger("uvicorn.error")
 
 Target = Annotated[str, typer.Argument(help="The MCP server, as module:attribute (for instance workers.server:mcp).")]
 
@@ -26,7 +30,18 @@ def serve(
     """Serve TARGET's MCP server on /mcp until it is stopped."""
     app = _http_app(load_target(target), target, host, json_response=json_response, stateless=stateless)
     with bound(host, port) as listener:
-        uvicorn.Server(uvicorn.Config(app, log_level=log_level.lower())).run(sockets=[listener])
+        _Server(uvicorn.Config(app, log_level=log_level.lower())).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Says where it serves: uvicorn does not when it is given its socket, and the port may have been chosen here."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """It takes connections, and the log has the URL."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port = listener.getsockname()[:2]
+            log.info("mcptasks serve: serving http://%s:%d/mcp", f"[{host}]" if ":" in host else host, port)
 
 
 def _http_app(mcp: Any, target: str, host: str, *, json_response: bool, stateless: bool) -> ASGIApp:
@@ -42,7 +57,9 @@ def bound(host: str, port: int) -> socket.socket:
         ConfigurationError: the address cannot be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # The protocol by name, not 0: asyncio sets TCP_NODELAY only on what says it is TCP, and without it every answer of
+    # two writes waits 40 ms for the client's delayed ACK.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
