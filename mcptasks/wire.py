@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, cast
 
 from mcp_types import Request, RequestParams, Result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import field_validator
 
 from mcptasks.errors import BadPayload
 from mcptasks.model import Question, Record, Status, iso
@@ -157,22 +158,7 @@ class UpdateParams(RequestParams):
 # ------------------------------------------------------------------------------------------------ client
 
 
-class CreateTaskResult(Result):
-    """What a task-aware client gets instead of the tool's result."""
-
-    result_type: Literal["task"] = "task"
-    task_id: str
-    status: str
-    status_message: str | None = None
-    created_at: str
-    last_updated_at: str
-    ttl_ms: int | None = None
-    poll_interval_ms: int | None = None
-
-
-class DetailedTask(Result):
-    """A task as `tasks/get` answers it; `result`, `error` and `input_requests` stand only in their own status."""
-
+class _Task(Result):
     task_id: str
     status: Literal["working", "input_required", "completed", "failed", "cancelled"]
     status_message: str | None = None
@@ -180,6 +166,23 @@ class DetailedTask(Result):
     last_updated_at: str
     ttl_ms: int | None = None
     poll_interval_ms: int | None = None
+
+    @field_validator("poll_interval_ms", mode="before")
+    @classmethod
+    def _no_integer_is_absent(cls, value: Any) -> Any:
+        # A hint that is no integer must not cost the caller the task.
+        return value if type(value) is int else None
+
+
+class CreateTaskResult(_Task):
+    """What a task-aware client gets instead of the tool's result."""
+
+    result_type: Literal["task"] = "task"
+
+
+class DetailedTask(_Task):
+    """A task as `tasks/get` answers it; `result`, `error` and `input_requests` stand only in their own status."""
+
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     input_requests: dict[str, Any] | None = None

@@ -1,0 +1,100 @@
+"""A fleet in the test's own event loop: real store, real runs, real lease keeper; only Celery is missing.
+
+Messages wait in a list until the test delivers, drops or doubles them, so every order of events can be written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from mcp.server.mcpserver import MCPServer
+
+from mcptasks import seams
+from mcptasks.fleet.execute import perform
+from mcptasks.fleet.portal import Portal
+from mcptasks.model import Hint
+from mcptasks.settings import Settings
+
+
+class InlineFleet:
+    """The messages that wait, and the worker that is given them. It is the servers' `Dispatcher`."""
+
+    def __init__(self) -> None:
+        #: Not yet delivered, oldest first.
+        self.messages: list[Hint] = []
+        #: Re-checks of parked tasks; nothing delivers them by itself, as if their countdowns never ended.
+        self.rechecks: list[Hint] = []
+        self._portal: Portal | None = None
+        self._running: set[asyncio.Task[str]] = set()
+
+    def send(self, hint: Hint) -> None:
+        """The message waits."""
+        (self.rechecks if hint.countdown_ms else self.messages).append(hint)
+
+    def envelope(self, hint: Hint) -> None:
+        """No message goes along with a transition: the test is to see each one."""
+
+    @asynccontextmanager
+    async def working(self, settings: Settings, mcp: MCPServer) -> AsyncGenerator[None]:
+        """Inside the block messages can be delivered: one worker process runs, with the server's lifespan entered."""
+        # `Portal.start` would make a loop of its own; everything else of it is used as it is.
+        portal = Portal(settings, mcp, self)
+        async with seams.lifespan(mcp) as portal.lifespan:
+            portal.keeper.start()
+            self._portal = portal
+            try:
+                yield
+            finally:
+                for task in list(self._running):
+                    task.cancel()
+                await asyncio.gather(*self._running, return_exceptions=True)
+                self._portal = None
+                await asyncio.to_thread(portal.keeper.close)
+                await portal.store.aclose()
+
+    def begin(self, message: Hint | None = None) -> asyncio.Task[str]:
+        """The worker has the message, or the oldest that waits, and works on it in the background."""
+        assert self._portal is not None, "no worker runs"
+        hint = self.messages.pop(0) if message is None else message
+        task = asyncio.get_running_loop().create_task(perform(self._portal, hint, "inline"))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def deliver(self, message: Hint | None = None) -> str:
+        """The message, or the oldest that waits, was worked on; the word that monitors would see."""
+        async with asyncio.timeout(60):
+            return await self.begin(message)
+
+    async def settle(self) -> None:
+        """No message waits, those included that the delivered ones brought up."""
+        while self.messages:
+            await self.deliver()
+
+    @asynccontextmanager
+    async def delivering(self) -> AsyncGenerator[None]:
+        """Inside the block every message is delivered as soon as it is there, as an idle fleet would."""
+        pump = asyncio.get_running_loop().create_task(self._pump())
+        try:
+            yield
+        finally:
+            pump.cancel()
+            with suppress(asyncio.CancelledError):
+                await pump
+
+    async def _pump(self) -> None:
+        while True:
+            while self.messages:
+                self.begin()
+            await asyncio.sleep(0.002)
+
+    async def sweep(self) -> None:
+        """The fleet's sweeper has made one round."""
+        assert self._portal is not None, "no worker runs"
+        store = self._portal.store
+        for task_id in await store.sweep("inline") or ():
+            answer = await store.reap(task_id)
+            if answer.hint is not None:
+                self.send(answer.hint)

@@ -1,0 +1,92 @@
+"""Looks past the store's transitions at what Redis really holds of a task, and moves its deadlines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import redis
+
+from mcptasks.store.keys import Keys
+
+#: Every index that a task may stand in.
+INDEXES: Final = ("unsent", "leases", "expiry", "countdowns")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Everything that is stored of one task, as plain text."""
+
+    task: dict[str, str]
+    call: str | None
+    journal: dict[str, str]
+    #: Index -> score.
+    indexes: dict[str, float]
+    #: Key -> its PEXPIRETIME, -1 for never.
+    expires: dict[str, int] = field(repr=False)
+
+
+class Peek:
+    """The tasks below one prefix, as a plain client sees them."""
+
+    def __init__(self, raw: redis.Redis, prefix: str) -> None:
+        # redis-py's own types say that every command may return an awaitable.
+        self.raw = cast("Any", raw)
+        self.keys = Keys(prefix)
+
+    def stored(self, task_id: str) -> Stored:
+        """What is stored of the task now."""
+        keys = self.keys
+        fields: dict[str, str] = self.raw.hgetall(keys.task(task_id))
+        own = [keys.task(task_id), keys.call(task_id), keys.journal(task_id)]
+        if "idem" in fields:
+            own.append(fields["idem"])
+        scores = {index: self.score(index, task_id) for index in INDEXES}
+        times = {key: int(self.raw.pexpiretime(key)) for key in own}
+        return Stored(
+            task=fields,
+            call=self.raw.get(keys.call(task_id)),
+            journal=self.raw.hgetall(keys.journal(task_id)),
+            indexes={index: score for index, score in scores.items() if score is not None},
+            expires={key: time for key, time in times.items() if time != -2},
+        )
+
+    def field(self, task_id: str, name: str) -> str | None:
+        """One field of the record."""
+        return self.raw.hget(self.keys.task(task_id), name)
+
+    def score(self, index: str, task_id: str) -> float | None:
+        """Where the task stands in the index; None: not in it."""
+        return self.raw.zscore(getattr(self.keys, index), task_id)
+
+    def all_keys(self) -> set[str]:
+        """Every key below the prefix."""
+        return set(self.raw.scan_iter(match=f"{self.keys.prefix}*", count=1000))
+
+    def now_ms(self) -> int:
+        """The store's clock."""
+        seconds, micros = self.raw.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    # -------------------------------------------------------------------------------------------- moving time
+
+    def put(self, task_id: str, **fields: str) -> None:
+        """The record's fields have these values."""
+        self.raw.hset(self.keys.task(task_id), mapping=fields)
+
+    def make_due(self, index: str, task_id: str) -> None:
+        """The task's deadline in that index passed long ago."""
+        assert self.raw.zadd(getattr(self.keys, index), {task_id: 1}, xx=True, ch=True) == 1
+
+    def expire(self, task_id: str) -> None:
+        """The unfinished task's time to live is over."""
+        self.put(task_id, expires="1")
+        self.make_due("expiry", task_id)
+
+    def age(self, task_id: str) -> None:
+        """The task was last updated long ago: its next update shows without waiting for the clock to tick."""
+        self.put(task_id, updated="1")
+
+    def updated(self, task_id: str) -> bool:
+        """The task was updated since `age`."""
+        return self.field(task_id, "updated") != "1"

@@ -1,0 +1,254 @@
+"""What an operator copies works as it lies there (issue 2: Procfile, compose file, systemd units, Valkey settings)."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+from dotenv import dotenv_values
+from honcho.environ import parse_procfile
+
+from mcptasks.cli.embedded import CONFIG, find_binary
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PROCFILE: dict[str, str] = dict(parse_procfile((ROOT / "Procfile").read_text()).processes)
+
+#: What must be set to something by whoever deploys.
+SECRETS = {"VALKEY_PASSWORD", "FLOWER_BASIC_AUTH"}
+PASSWORD = "f00dfeed" * 8
+
+
+def unit(file: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
+    parser.read(file)
+    return parser
+
+
+def modules_in(command: list[str]) -> set[str]:
+    """The files that a command line of ours makes Python import."""
+    named = [words for option, words in pairwise(command) if option in ("-A", "serve")]
+    return {words.partition(":")[0].replace(".", "/") + ".py" for words in named}
+
+
+def commands() -> dict[str, list[str]]:
+    """Every command line of ours that any of the files starts."""
+    found = {f"Procfile {name}": shlex.split(line) for name, line in PROCFILE.items()}
+    found |= {f"compose {name}": SERVICES[name]["command"] for name in SERVICES if name != "valkey"}
+    found |= {file.name: shlex.split(unit(file)["Service"]["ExecStart"]) for file in UNITS}
+    docker = re.search(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert docker is not None
+    return found | {"Dockerfile": yaml.safe_load(docker[1])}
+
+
+@pytest.mark.parametrize(("place", "command"), commands().items(), ids=list(commands()))
+def test_every_command_names_a_module_that_is_there(place: str, command: list[str]) -> None:
+    files = modules_in(command)
+    assert len(files) == 1, f"{place} starts one thing of ours"
+    assert all((ROOT / file).is_file() for file in files), files
+
+
+# --- Valkey ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started_valkey(argv: list[str], folder: Path, **env: str) -> Generator[int]:
+    """`argv` runs, its `valkey-server CONF` being the real one with our file; the value is its free loopback port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    program = folder / "valkey-server"
+    # Our options go in before the command's own: a last `-` (standard input) counts only in the last place.
+    program.write_text(
+        "#!/bin/sh\nshift\n"
+        'echo "$@" > arguments\n'
+        f"exec {shlex.quote(str(find_binary()))} {shlex.quote(str(DEPLOY / 'valkey.conf'))}"
+        f' --port {port} --bind 127.0.0.1 --dir . --logfile valkey.log "$@"\n'
+    )
+    program.chmod(0o755)
+    env = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **env}
+
+    def listens() -> bool:
+        assert process.poll() is None, f"it ended: {(folder / 'valkey.log').read_text()}"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    with subprocess.Popen(argv, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(listens, description="the server listens")
+            yield port
+        finally:
+            process.terminate()
+
+
+def settings() -> dict[str, str]:
+    lines = (DEPLOY / "valkey.conf").read_text().splitlines()
+    pairs = (line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return {name: value.strip('"') for name, value in pairs}
+
+
+def test_the_real_server_takes_every_setting_of_valkey_conf(tmp_path: Path) -> None:
+    with started_valkey(["valkey-server", "valkey.conf"], tmp_path) as port, redis.Redis(port=port) as client:
+        running = client.config_get("*")
+    wanted = settings()
+    del wanted["bind"]
+    assert {"appendonly", "appendfsync", "maxmemory-policy", "save", "timeout", "tcp-keepalive"} <= set(wanted)
+    wanted |= {"maxmemory": str(1 << 30), "auto-aof-rewrite-min-size": str(64 << 20)}
+    assert {name: running[name] for name in wanted} == wanted
+
+
+def test_every_setting_of_valkey_conf_has_its_reason_above_it() -> None:
+    """Issue 2: the Valkey settings that durability needs, each with its reason."""
+    lines = (DEPLOY / "valkey.conf").read_text().splitlines()
+    bare = [line for above, line in pairwise(lines) if line and line[0] != "#" and above[:1] != "#"]
+    assert [line for line in bare if not line.startswith("auto-aof-rewrite-min-size")] == []
+
+
+def test_the_embedded_valkey_keeps_data_as_the_deployed_one_does() -> None:
+    """What a developer sees survive in `mcptasks dev` survives in production too, and the other way round."""
+    both = settings().keys() & CONFIG.keys() - {"bind"}
+    assert {"appendonly", "appendfsync", "maxmemory-policy", "save"} <= both
+    assert {name: CONFIG[name] for name in both} == {name: settings()[name] for name in both}
+
+
+def test_the_composed_valkey_wants_its_password_and_shows_it_to_nobody(tmp_path: Path) -> None:
+    """Arguments are public on a machine; the password comes in on standard input."""
+    argv = [word.replace("$$", "$") for word in SERVICES["valkey"]["command"]]
+    with started_valkey(argv, tmp_path, VALKEY_PASSWORD=PASSWORD) as port:
+        assert PASSWORD not in (tmp_path / "arguments").read_text()
+        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        with redis.Redis(port=port, password=PASSWORD) as ours:
+            assert ours.config_get("appendonly") == {"appendonly": "yes"}
+
+
+# --- compose and the image -------------------------------------------------------------------------------------------
+
+
+def test_compose_runs_the_four_kinds_of_process() -> None:
+    assert set(SERVICES) == {"valkey", "server", "worker", "flower"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_checked_restarted_and_unprivileged(name: str) -> None:
+    service = SERVICES[name]
+    assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    assert service["restart"] == "unless-stopped"
+    assert service["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("name", ["server", "worker", "flower"])
+def test_every_process_of_ours_waits_for_the_store_and_knows_it(name: str) -> None:
+    service = SERVICES[name]
+    assert service["depends_on"] == {"valkey": {"condition": "service_healthy"}}
+    assert service["environment"]["MCPTASKS_REDIS_URL"].endswith("@valkey:6379/0")
+
+
+def test_no_port_is_open_beyond_this_machine() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_every_file_that_compose_mounts_or_builds_from_is_there() -> None:
+    mounts = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])]
+    files = [DEPLOY / mount for mount in mounts if mount.startswith(".")]
+    build = SERVICES["server"]["build"]
+    files.append(DEPLOY / build["context"] / build["dockerfile"])
+    assert [file for file in files if not file.is_file()] == []
+
+
+def test_every_variable_of_compose_is_required_and_in_the_example_without_a_value() -> None:
+    """No secret in a file of the repository, and none left out by mistake."""
+    used = re.findall(r"(?<!\$)\$\{(\w+)(:\?)?", (DEPLOY / "compose.yaml").read_text())
+    assert {name for name, _ in used} == SECRETS
+    assert all(required for _, required in used)
+    assert dotenv_values(DEPLOY / "env.example") == dict.fromkeys(SECRETS, "")
+
+
+def test_the_images_are_pinned_to_a_patch_release() -> None:
+    base = re.search(r"^ARG PYTHON=(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert base is not None
+    for image in (base[1], SERVICES["valkey"]["image"]):
+        assert re.search(r":\d+\.\d+\.\d+", image), image
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    """A number, for Kubernetes' runAsNonRoot."""
+    assert re.findall(r"^USER (\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE) == ["10001"]
+
+
+def test_what_the_image_copies_is_let_into_the_build_context() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    sources = {source for line in copied for source in line.split()}
+    allowed = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    assert sources == allowed
+
+
+# --- systemd and the Procfile ----------------------------------------------------------------------------------------
+
+
+def test_there_is_a_unit_for_each_process_of_ours() -> None:
+    assert {file.stem for file in UNITS} == {"mcptasks-flower", "mcptasks-server", "mcptasks-worker@"}
+
+
+@pytest.mark.parametrize("file", UNITS, ids=lambda file: file.name)
+def test_every_unit_restarts_stops_in_bounded_time_and_is_not_root(file: Path) -> None:
+    service = unit(file)["Service"]
+    assert service["Restart"] == "always"
+    assert unit(file)["Unit"]["StartLimitIntervalSec"] == "0"
+    assert service["KillSignal"] == "SIGTERM"
+    assert int(service["TimeoutStopSec"]) > 0
+    assert service["User"] == "mcptasks"
+    assert service["NoNewPrivileges"] == "true"
+    assert unit(file)["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_systemd_tells_only_the_workers_main_process_to_end() -> None:
+    """SIGTERM to a pool's processes kills the runs that a warm shutdown waits for."""
+    service = unit(DEPLOY / "systemd" / "mcptasks-worker@.service")["Service"]
+    assert service["KillMode"] == "mixed"
+    assert "--hostname worker-%i@%%h" in service["ExecStart"], "each instance has a node name of its own"
+
+
+def test_the_units_read_their_secrets_from_a_file_with_an_example() -> None:
+    assert {unit(file)["Service"]["EnvironmentFile"] for file in UNITS} == {"/etc/mcptasks/mcptasks.env"}
+    example = dotenv_values(DEPLOY / "systemd" / "mcptasks.env.example")
+    assert example == {"MCPTASKS_REDIS_URL": "redis://127.0.0.1:6379/0", "FLOWER_BASIC_AUTH": ""}
+
+
+def test_the_procfile_names_the_three_processes() -> None:
+    assert list(PROCFILE) == ["web", "worker", "flower"]
+
+
+@pytest.mark.parametrize("login", [None, ""])
+def test_flower_does_not_start_without_a_password(login: str | None) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "FLOWER_BASIC_AUTH"}
+    env |= {} if login is None else {"FLOWER_BASIC_AUTH": login}
+    pre = unit(DEPLOY / "systemd" / "mcptasks-flower.service")["Service"]["ExecStartPre"].replace("$$", "$")
+    for line in (PROCFILE["flower"], pre):
+        refused = subprocess.run(["sh", "-c", line], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert refused.returncode != 0
+        assert "set it to user:password" in refused.stderr
+
+
+@pytest.mark.parametrize("place", [place for place in commands() if "flower" in place])
+def test_the_password_of_flower_is_on_no_command_line(place: str) -> None:
+    assert not [word for word in commands()[place] if "basic" in word.lower() and word.startswith("--")]
