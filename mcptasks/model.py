@@ -17,6 +17,7 @@ SCHEMA_VERSION: Final = 1
 
 #: The ids' alphabet is URL- and header-safe; 32 characters of it carry 192 bits of chance (SEP-2663 asks for 128).
 _ID_BYTES: Final = 24
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
 #: How much of an id may be shown to people who are not its owner (Celery's id, logs): 60 of its 192 bits.
 _LABEL_CHARS: Final = 10
@@ -70,6 +71,11 @@ class Reason(StrEnum):
 def new_task_id() -> str:
     """A fresh id: 192 random bits. Without authentication it is a bearer secret (protocol.md P81)."""
     return secrets.token_urlsafe(_ID_BYTES)
+
+
+def is_task_id(text: str) -> bool:
+    """The text could be an id of ours. What could not is in no store, and need not be sent there."""
+    return _ID.fullmatch(text) is not None
 
 
 def label(task_id: str) -> str:

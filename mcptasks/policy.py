@@ -47,7 +47,7 @@ class Policy:
     time_limit_ms: int | None = None
     #: After a cancel the run has this long before the task is settled without it. None: it may take its time.
     cancel_grace_ms: int | None = None
-    #: How long a run that asked something keeps its worker, waiting for the answer, before it parks.
+    #: How long a run that asked something keeps its worker, waiting for answers, before it parks; over all questions.
     hold_ms: int = 0
     #: Runs a task may lose to dying workers before it fails as `worker_lost`.
     max_attempts: int = 3

@@ -67,7 +67,8 @@ class Tasks(TasksExtension):
             time_limit: wall-clock limit of one run; waiting for a person does not count. Default: none.
             cancel_grace: how long a run may take to stop after a cancel before the task is settled without it, and
                 after its time limit (there the default is 5 s).
-            hold: how long a run that asked something keeps its worker for the answer, before it parks. Default: 0.
+            hold: how long a run that asked something keeps its worker for the answers, over all its questions, before
+                it parks. Default: 0.
             max_attempts: runs that may be lost to dying workers before the task fails.
             prelude: questions that the tool asks by returning them are settled on the request itself, first. The first
                 round then runs in the server process.

@@ -98,7 +98,16 @@ def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     # weak=False: the closures are referenced from nowhere else.
     worker_process_init.connect(lambda **_: portal.warm(), weak=False)
     worker_process_shutdown.connect(lambda **_: portal.close(), weak=False)
-    worker_shutdown.connect(lambda **_: portal.close(), weak=False)
+    worker_shutdown.connect(lambda sender, **_: _leave(portal, sender), weak=False)
+
+
+def _leave(portal: Portal, worker: Any) -> None:
+    """The process can end: with what Celery does next, or here where a tool's thread would hold it for ever."""
+    if portal.close():
+        return
+    log.warning("A tool does not stop; its task was settled without it, and this worker ends without it")
+    logging.shutdown()
+    os._exit(worker.exitcode or 0)
 
 
 def _define_task(app: Celery, portal: Portal) -> None:

@@ -13,7 +13,7 @@ from mcptasks.runtime.outcome import Cancelled, Completed, Failed, Outcome, Park
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.runner import Run
 from mcptasks.store.base import Next
-from mcptasks.wire import clean, dumps
+from mcptasks.wire import dumps
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
@@ -80,7 +80,7 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
         case Failed(error, reason):
             end, message = Status.FAILED, str(error["message"])
-            payload = dumps(clean(error), "The error")
+            payload = dumps(error, "The error")
         case Cancelled(reason):
             end, payload = Status.CANCELLED, ""
             message = "Cancelled" if reason is Reason.CANCELLED else "Cancelled; the tool did not stop in time"

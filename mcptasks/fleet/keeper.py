@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import aclosing
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
@@ -58,20 +59,24 @@ class Keeper:
             return self._runs.get((task_id, token))
 
     async def _renewing(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.renew_ms / 1000)
-            with self._lock:
-                runs = list(self._runs.values())
-            if not runs:
-                continue
-            try:
-                news = await self._store.renew((run.claim.task_id, run.claim.token) for run in runs)
-            except StoreUnavailable as exc:
-                # The runs go on: if the store comes back within the lease nothing happened, else the tokens decide.
-                log.warning("%d lease(s) not renewed: %s", len(runs), exc)
-                continue
-            for run, word in zip(runs, news, strict=True):
-                self._tell(run, word)
+        async with aclosing(self._store):
+            while True:
+                await asyncio.sleep(self._settings.renew_ms / 1000)
+                await self._renew()
+
+    async def _renew(self) -> None:
+        with self._lock:
+            runs = list(self._runs.values())
+        if not runs:
+            return
+        try:
+            news = await self._store.renew((run.claim.task_id, run.claim.token) for run in runs)
+        except StoreUnavailable as exc:
+            # The runs go on: if the store comes back within the lease nothing happened, else the tokens decide.
+            log.warning("%d lease(s) not renewed: %s", len(runs), exc)
+            return
+        for run, word in zip(runs, news, strict=True):
+            self._tell(run, word)
 
     def _tell(self, run: Run, word: str) -> None:
         match word:

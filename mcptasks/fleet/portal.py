@@ -32,6 +32,9 @@ T = TypeVar("T")
 #: Sync tools run in threads of the loop. How many run at once is the pool's business, not anyio's default of 40.
 _THREADS: Final = 10_000
 
+#: What the user's lifespan may take to leave, when a tool that ignored its stop does not hold the loop.
+_CLOSE_S: Final = 5.0
+
 
 class Portal:
     """The running half of a worker process. Made before a fork, started after it, on the first use in each process."""
@@ -61,13 +64,19 @@ class Portal:
         """The process is ready for its first run: loop, lifespan and lease keeper are up."""
         self._started()
 
-    def close(self) -> None:
-        """The lifespan is left, the loop and the keeper are stopped, in the process that started them."""
+    def close(self) -> bool:
+        """The lifespan is left, the loop and the keeper are stopped, in the process that started them.
+
+        False: a tool that does not stop holds them. Its task was settled without it; end the process the hard way.
+        """
         with self._lock:
             if self._portal is None or self._pid != os.getpid():
-                return
+                return True
             self._portal = None
-            self._stack.close()
+            closing = threading.Thread(target=self._stack.close, name="mcptasks-closing", daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
+            return not closing.is_alive()
 
     @contextmanager
     def holding(self, run: Run) -> Generator[None]:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+from contextlib import aclosing
 from typing import Final
 
 from mcptasks.dispatch import Dispatcher
@@ -41,12 +42,13 @@ class Sweeper:
         self._thread.close()
 
     async def _sweeping(self) -> None:
-        while True:
-            try:
-                await self.sweep()
-            except StoreUnavailable as exc:
-                log.warning("The sweep waits for the store: %s", exc)
-            await asyncio.sleep(self._settings.sweep_ms / 1000)
+        async with aclosing(self._store):
+            while True:
+                try:
+                    await self.sweep()
+                except StoreUnavailable as exc:
+                    log.warning("The sweep waits for the store: %s", exc)
+                await asyncio.sleep(self._settings.sweep_ms / 1000)
 
     async def sweep(self) -> None:
         """Everything that is overdue now has moved on, unless another worker has the sweep."""

@@ -41,6 +41,8 @@ class Run:
         self._lifespan = lifespan
         self._store = store
         self._name = f"Task {label(claim.task_id)}"
+        #: Over all questions of the run, because the hard limit has room for one hold.
+        self._held_s = 0.0
 
     async def execute(self) -> Outcome:
         """The run's outcome. Never raises for the tool's reasons.
@@ -73,7 +75,12 @@ class Run:
         journal, state_rounds = self.claim.journal, 0
         while True:
             one = ToolPass(job, journal)
-            outcome = await self._one_pass(job, one)
+            try:
+                outcome = await self._one_pass(job, one)
+            except asyncio.CancelledError:
+                # The worker goes down. Nothing of this run may go on beside the next one.
+                await one.abandon()
+                raise
             self.stuck = one.stuck
             if not isinstance(outcome, Journal):
                 return outcome
@@ -86,7 +93,8 @@ class Run:
         """The outcome, or the journal with which the tool is to run again at once."""
         while isinstance(step := await one.advance(), Asked):
             await job.reporter.flush()
-            if not job.policy.hold_ms:
+            hold_s = job.policy.hold_ms / 1000 - self._held_s
+            if hold_s <= 0:
                 # First the pass unwinds, then the task parks: an answer that comes at once must not start a second run
                 # beside the rest of this one.
                 await one.abandon()
@@ -95,7 +103,7 @@ class Run:
             if asked.outcome != "HELD":
                 await one.abandon()
                 return await self._after(asked, step)
-            if await self._answered_within(job.policy.hold_ms / 1000) and step.guard is None:
+            if await self._answered_within(hold_s) and step.guard is None:
                 one.deliver(await self._journal())
                 continue
             if self.interrupt.requested:
@@ -133,10 +141,12 @@ class Run:
         loop = asyncio.get_running_loop()
         answered = loop.create_task(self.interrupt.answered.wait())
         stop = loop.create_task(self.interrupt.wait())
+        started = loop.time()
         try:
             await asyncio.wait({answered, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return answered.done()
         finally:
+            self._held_s += loop.time() - started
             answered.cancel()
             stop.cancel()
 

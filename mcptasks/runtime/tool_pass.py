@@ -21,7 +21,7 @@ from mcptasks.runtime.current import CurrentRun, current_run
 from mcptasks.runtime.outcome import Asked, Cancelled, End, Failed, Superseded, error
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import Replay
-from mcptasks.runtime.results import completed
+from mcptasks.runtime.results import completed, failed
 from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
 from mcptasks.store.store import TaskStore
 
@@ -170,7 +170,7 @@ class ToolPass:
         try:
             result = self._task.result()
         except MCPError as exc:
-            return Failed(exc.error.model_dump(by_alias=True, mode="json", exclude_none=True))
+            return failed(exc, self._job.store.settings)
         except (ToolExited, MemoryError) as exc:
             return Failed(error(INTERNAL_ERROR, str(exc) or f"The tool ran out of memory ({type(exc).__name__})"))
         except BaseException as exc:
@@ -192,7 +192,7 @@ class ToolPass:
             for method, params in asked.values():
                 require_capability(self._job.submission.capabilities or {}, method, params)
         except MCPError as exc:
-            return Failed(exc.error.model_dump(by_alias=True, mode="json", exclude_none=True))
+            return failed(exc, self._job.store.settings)
         guard = self._replay.next_round(result.request_state, asked)
         questions = (
             Question(key=guard.keys[own], method=method, params=params) for own, (method, params) in asked.items()

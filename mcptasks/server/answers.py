@@ -32,7 +32,7 @@ def checked(answers: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[st
     Raises:
         MCPError: -32602, one of them does not answer its question; it names the key and the rule, never the value.
     """
-    return {key: _checked(key, clean(answer), questions[key]) for key, answer in answers.items() if key in questions}
+    return {key: _checked(key, answer, questions[key]) for key, answer in answers.items() if key in questions}
 
 
 def _checked(key: str, answer: Any, question: Mapping[str, Any]) -> Any:
@@ -40,6 +40,7 @@ def _checked(key: str, answer: Any, question: Mapping[str, Any]) -> Any:
         check_depth(answer, "it")
     except BadPayload as exc:
         raise _refused(key, str(exc)) from None
+    answer = clean(answer)  # only now: it recurses
     try:
         _RESULTS[question["method"]].model_validate(answer, by_name=False)
     except ModelError as exc:

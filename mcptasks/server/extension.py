@@ -20,7 +20,7 @@ from mcp_types import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, CallToolR
 from mcptasks import seams
 from mcptasks.dispatch import Dispatcher
 from mcptasks.errors import BadPayload, ConfigurationError, SchemaTooNew, StoreUnavailable, TooLarge
-from mcptasks.model import Hint, Record, Submission, new_task_id
+from mcptasks.model import Hint, Record, Submission, is_task_id, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.server import submission
 from mcptasks.server.answers import checked
@@ -96,7 +96,7 @@ class TasksExtension(Extension):
         tool = seams.get_tool(self._mcp, params.name)
         assert tool is not None
         try:
-            check_depth(params.arguments, "The arguments")
+            check_depth(params.arguments, "The argument object")
             tool.fn_metadata.validate_arguments(params.arguments or {})
         except BadPayload as exc:
             raise MCPError(INVALID_PARAMS, f"{exc}. No task was created.") from None
@@ -191,6 +191,8 @@ class TasksExtension(Extension):
         wrong = name is not None and decode_header_value(name) != task_id
         if wrong or (name is None and headers is not None and self._store.settings.strict_mcp_name):
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
+        if not is_task_id(task_id):  # a megabyte, or half a surrogate pair: nothing the store's client should see
+            raise MCPError(INVALID_PARAMS, _NOT_FOUND)
         return await owner_of(self._owner, ctx)
 
 
@@ -233,7 +235,9 @@ async def _answering(transition: Awaitable[T]) -> T:
         return await transition
     except StoreUnavailable as exc:
         log.error("%s", exc)
-        raise MCPError(INTERNAL_ERROR, "The task store is not available. Nothing was changed; try again.") from exc
+        # A frozen store may do what it was sent once it thaws, so the text cannot say that nothing was done.
+        text = "The task store is not available; try again. With an idempotency key a repeated call is one call."
+        raise MCPError(INTERNAL_ERROR, text) from exc
     except SchemaTooNew as exc:
         raise MCPError(INTERNAL_ERROR, str(exc)) from exc
     except (TooLarge, BadPayload) as exc:

@@ -14,7 +14,7 @@ from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
 from mcptasks.store.connection import translated
 from mcptasks.store.records import read_claim, read_journal
-from mcptasks.wire import dumps, input_request
+from mcptasks.wire import clean, dumps, input_request
 
 
 class RunTransitions(Transitions):
@@ -58,7 +58,7 @@ class RunTransitions(Transitions):
 
     async def progress(self, claim: Claim, message: str, progress: float, total: float | None) -> str:
         """The client sees this: SAVED | SAME | STALE | TERMINAL | GONE."""
-        args = {"token": claim.token, "message": message, "progress": progress, "total": total}
+        args = {"token": claim.token, "message": clean(message), "progress": progress, "total": total}
         return (await self.run_script("progress", self.own(claim.task_id, "task"), args))[0]
 
     async def ask(
@@ -68,13 +68,14 @@ class RunTransitions(Transitions):
 
         HELD: the run keeps its worker. PARKED: it has let go; send the hint if there is one. ANSWERED: nothing is open,
         the claim is kept. MISMATCH (`detail` is the key) and TOO_MANY (the count): nothing was stored.
+        CANCELLED: the run was about to let go of a task that is to be cancelled; it has ended.
         STALE | TERMINAL | GONE: this run may not write any more.
         """
         settings = self.settings
         triples = [part for q, digest in questions for part in (q.key, digest, dumps(input_request(q), "The question"))]
         reply = await self.run_script(
             "ask",
-            {**self.own(claim.task_id, "task", "journal"), **self.fleet("leases", "countdowns")},
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
             {
                 "task_id": claim.task_id,
                 "token": claim.token,
@@ -91,10 +92,13 @@ class RunTransitions(Transitions):
         return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")
 
     async def park(self, claim: Claim) -> Next:
-        """A held run has let go of its task: PARKED (send the hint if any) | ANSWERED (go on) | a refusal."""
+        """A held run has let go of its task: PARKED (send the hint if any) | ANSWERED (go on) | a refusal.
+
+        CANCELLED: a cancel came first, and the task has ended.
+        """
         reply = await self.run_script(
             "park",
-            {**self.own(claim.task_id, "task"), **self.fleet("leases", "countdowns")},
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
             {
                 "task_id": claim.task_id,
                 "token": claim.token,
@@ -135,7 +139,7 @@ class RunTransitions(Transitions):
                 "token": claim.token,
                 "status": status,
                 "reason": reason,
-                "message": message,
+                "message": clean(message),
                 "field": field,
                 "payload": payload,
             },
@@ -143,10 +147,13 @@ class RunTransitions(Transitions):
         return reply[0]
 
     async def release(self, claim: Claim) -> Next:
-        """The claim is given back: RELEASED (send the hint) | STALE | TERMINAL | GONE. Not counted as an attempt."""
+        """The claim is given back: RELEASED (send the hint) | STALE | TERMINAL | GONE. Not counted as an attempt.
+
+        COLD: the run was held, and its task goes on waiting for its answers. CANCELLED: it was to be, and has ended.
+        """
         reply = await self.run_script(
             "release",
-            {**self.own(claim.task_id, "task"), **self.fleet("unsent", "leases", "countdowns")},
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
             {"task_id": claim.task_id, "token": claim.token, "resend_ms": self.settings.resend_ms},
         )
         return Next(reply[0], hint_for(claim.task_id, *reply[1:]) if reply[0] == "RELEASED" else None)

@@ -1,9 +1,9 @@
 -- The questions are open and answerable. Held: the run keeps its worker. Otherwise the worker has let go of the task.
 --
--- KEYS: task, journal, leases, countdowns
+-- KEYS: task, call, journal, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, hold, mrtr, budget, questions_max, delay_count, tail...
 -- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
---   | STALE | TERMINAL | GONE
+--   | CANCELLED | STALE | TERMINAL | GONE
 --
 -- tail: the countdown delays, then triples of key, digest, question (JSON)
 
@@ -24,6 +24,9 @@ for i = 1, #triples, 3 do
 end
 open = open + #fresh
 if open > tonumber(questions_max) then return {'TOO_MANY', int(open)} end
+local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
+  countdowns = countdowns}
+if open > 0 and hold ~= '1' and cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 
 if mrtr ~= '' then redis.call('HSET', journal, 'mrtr', mrtr) end
 for _, i in ipairs(fresh) do
@@ -39,5 +42,5 @@ if hold == '1' then
   redis.call('HSET', task, 'held', '1')
   return {'HELD'}
 end
-local countdown, look = let_go({task = task, leases = leases, countdowns = countdowns}, task_id, budget, delays)
+local countdown, look = let_go(k, task_id, budget, delays)
 return {'PARKED', countdown, look, next_run(task)}

@@ -1,11 +1,15 @@
 -- The hold is over: the worker has let go of the task, unless the answers came first.
 --
--- KEYS: task, leases, countdowns
+-- KEYS: task, call, journal, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, budget, delays...
--- RETURNS: PARKED countdown_ms look run tool queue hard_limit | ANSWERED | STALE | TERMINAL | GONE
+-- RETURNS: PARKED countdown_ms look run tool queue hard_limit | ANSWERED | CANCELLED
+--   | STALE | TERMINAL | GONE
 
 local no = refused(task, token)
 if no then return {no} end
 if redis.call('HGET', task, 'status') == 'running' then return {'ANSWERED'} end
-local countdown, look = let_go({task = task, leases = leases, countdowns = countdowns}, task_id, budget, delays)
+local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
+  countdowns = countdowns}
+if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
+local countdown, look = let_go(k, task_id, budget, delays)
 return {'PARKED', countdown, look, next_run(task)}

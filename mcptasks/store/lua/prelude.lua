@@ -103,10 +103,23 @@ local function next_countdown(k, task_id, budget, delays, look)
   return int(countdown), int(look)
 end
 
--- The worker lets go of a task that waits for a person.
-local function let_go(k, task_id, budget, delays)
-  redis.call('HSET', k.task, 'resume', '1')
+-- The worker is about to let go of its task. A cancel that was acknowledged meanwhile is carried out now, because no
+-- run is left to hear of it.
+local function cancelled_by_now(k, task_id)
+  if redis.call('HGET', k.task, 'cancel') ~= '1' then return false end
+  settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled', '', '')
+  return true
+end
+
+-- A held task has no worker any more: it waits for its answers and nothing else.
+local function go_cold(k, task_id)
+  redis.call('HSET', k.task, 'resume', '1', 'look', '0')
   redis.call('HDEL', k.task, 'held', 'worker', 'deadline')
   redis.call('ZREM', k.leases, task_id)
+end
+
+-- The worker lets go of a task that waits for a person.
+local function let_go(k, task_id, budget, delays)
+  go_cold(k, task_id)
   return next_countdown(k, task_id, budget, delays, 1)
 end

@@ -35,18 +35,17 @@ if status == 'running' or r[3] == '1' then
     settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled; its worker was lost', '', '')
     return {'CANCELLED'}
   end
+  if r[3] == '1' then
+    -- It was waiting for a person, who costs neither time nor attempts: nothing is lost but its place.
+    go_cold(k, task_id)
+    -- The old run's token is used up, so that it cannot write any more.
+    redis.call('HINCRBY', task, 'token', 1)
+    touch(task, false)
+    return {'COLD'}
+  end
   if r[7] and r[7] ~= '' and tonumber(r[7]) <= now then return fail('wall_timeout', timeout_message) end
   if tonumber(r[4]) >= tonumber(r[5]) then
     return fail('worker_lost', (string.gsub(lost_message, 'ATTEMPTS', r[4])))
-  end
-  if r[3] == '1' then
-    -- A held run that was waiting for a person: nothing is lost but its place, the questions stay open.
-    redis.call('HSET', task, 'resume', '1', 'status', 'parked', 'look', '0')
-    redis.call('HDEL', task, 'held', 'worker', 'deadline')
-    forget(leases)
-    -- The old run's token is used up, so that it cannot write any more.
-    redis.call('HINCRBY', task, 'token', 1)
-    return {'COLD'}
   end
   enqueue(k, task_id, resend_ms)
   redis.call('HDEL', task, 'resume')

@@ -1,0 +1,41 @@
+"""This project with the benchmark's tools, for `mcptasks serve` and `mcptasks worker`: `benchmarks.ours:mcp`."""
+
+from __future__ import annotations
+
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
+
+from mcptasks import Tasks
+
+tasks = Tasks()
+mcp = MCPServer("bench", extensions=[tasks])
+
+
+class Answer(BaseModel):
+    """What `ask` wants to know."""
+
+    value: str
+
+
+@mcp.tool()
+@tasks.durable()
+async def add(a: int, b: int) -> int:
+    """The tiny tool: what is measured is everything around it."""
+    return a + b
+
+
+@mcp.tool()
+async def plain_add(a: int, b: int) -> int:
+    """The same tool, not durable: the floor."""
+    return a + b
+
+
+@mcp.tool()
+@tasks.durable()
+async def ask(ctx: Context) -> str:
+    """Asks its caller one question."""
+    answer = await ctx.elicit("Which?", Answer)
+    return answer.data.value if answer.action == "accept" else "nothing"
+
+
+celery = tasks.bind(mcp)
