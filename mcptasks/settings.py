@@ -7,11 +7,16 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mcptasks.errors import ConfigurationError
 from mcptasks.model import duration_ms
 
 
 def _duration(value: object) -> object:
-    return duration_ms(value) if isinstance(value, str) and not value.isdigit() else value
+    try:
+        return duration_ms(value) if isinstance(value, str) and not value.isdigit() else value
+    except ConfigurationError as exc:
+        # Pydantic puts the setting's name to a ValueError, and to nothing else.
+        raise ValueError(str(exc)) from exc
 
 
 def _names(value: object) -> object:

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from mcptasks.cli import dev, serve, worker
+from mcptasks.cli import dev, doctor, serve, worker
+from mcptasks.cli.demo.command import demo
 from mcptasks.errors import ConfigurationError, MCPTasksError
 
 #: The contract: 0 ok, 1 failed, 2 usage.
@@ -17,7 +19,9 @@ FAILED, USAGE = 1, 2
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 app.command()(dev.dev)
+app.command()(demo)
 app.command()(serve.serve)
+app.command()(doctor.doctor)
 app.command(context_settings={"allow_extra_args": True})(worker.worker)
 
 
@@ -47,7 +51,7 @@ def main() -> None:
 
 
 def _complain(exc: MCPTasksError, code: int) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]mcptasks:[/] {exc}", markup=True)
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]mcptasks:[/] {escape(str(exc))}")
     sys.exit(code)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from rich.console import Console
 from rich.text import Text
@@ -98,12 +98,15 @@ class Child:
 class Processes:
     """No child that was started through this lives after the `with` block, nor after this process."""
 
-    def __init__(self, *, grace_ms: int = GRACE_MS) -> None:
+    def __init__(self, *, grace_ms: int = GRACE_MS, log: IO[str] | None = None) -> None:
+        """The children's output goes to `log`, None: to our stderr. A log must stay open for longer than this."""
         self._grace_ms = grace_ms
         self._children: list[Child] = []
         self._deaths: queue.Queue[Child] = queue.Queue()
         self._lifeline = _Lifeline(grace_ms)
-        self._console = _Stderr(stderr=True, highlight=False)
+        self._console = _Stderr(file=log, stderr=True, force_terminal=None if log is None else False, highlight=False)
+        #: Where people find what the children said, as the end of a sentence.
+        self.output = "above" if log is None else f"in {log.name}"
 
     def __enter__(self) -> Self:
         self._lifeline.open()
@@ -118,7 +121,7 @@ class Processes:
     def start(
         self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> Child:
-        """The child runs, its output appears on our stderr under `name`. `env` is its whole environment; None: ours.
+        """The child runs, its output appears under `name`. `env` is its whole environment; None: ours.
 
         Raises:
             ConfigurationError: its program cannot be started.

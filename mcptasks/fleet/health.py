@@ -1,12 +1,11 @@
-"""Which workers answer, and what they are, asked through Celery's own remote control; and what the broker redelivers."""
+"""The broker and the workers as an operator would look at them, through Celery's own remote control."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 from celery import Celery
 from kombu.connection import Connection
@@ -21,6 +20,22 @@ _CONNECT_S: Final = 1.0
 _ANSWERS_S: Final = 1.0
 #: For the transport's reads; above kombu's 1 s BRPOP.
 _READ_S: Final = 1.5
+
+#: What a broker's clients raise, by the names of the classes: there is one client per kind of broker.
+_WORDS: Final = {
+    "AuthenticationError": "refuses the user or password",
+    "AccessRefused": "refuses the user or password",
+    "NotAllowed": "refuses this user its virtual host",
+    "gaierror": "has a host name that cannot be resolved",
+    "ConnectionRefusedError": "refuses connections",
+    "TimeoutError": "does not answer in time",
+    "timeout": "does not answer in time",
+    "SSLError": "does not agree on TLS",
+    "InvalidResponse": "is something else than Redis or Valkey",
+    "BusyLoadingError": "is loading its data after a restart",
+    "ModuleNotFoundError": "needs a Python package that is not installed here",
+    "KeyError": "has a URL whose scheme Celery does not know",
+}
 
 #: The options of `make_app` that safety or speed hang on, and those of Celery's that undo them.
 _PROFILE: Final = (
@@ -48,7 +63,8 @@ class Worker:
     #: "prefork", "threads", "solo", ...
     pool: str
     slots: int
-    queues: frozenset[str]
+    #: None: it did not say in time.
+    queues: frozenset[str] | None
     #: It has this library's Celery task; on a shared RabbitMQ other people's workers answer too.
     ours: bool
 
@@ -109,43 +125,39 @@ def survey(app: Celery) -> Survey:
 
 def _survey(app: Celery, *, ask: bool) -> Survey:
     # Own limits on everything: the app's are made for workers, which have time.
-    patience = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
-    redis_only = {"socket_timeout": _READ_S, "socket_connect_timeout": _CONNECT_S}
-    options = {} if _scheme(app).endswith(("amqp", "amqps")) else redis_only
+    options = {} if _speaks_amqp(app) else {"socket_timeout": _READ_S, "socket_connect_timeout": _CONNECT_S}
     try:
         with app.connection_for_write(connect_timeout=_CONNECT_S, transport_options=options) as connection:
-            connection.ensure_connection(**patience)
-            connection.default_channel.basic_qos(0, 1, False)  # says something, where connecting did not
+            # One attempt per address.
+            connection.ensure_connection(max_retries=len(broker_urls(app)) - 1, interval_start=0, interval_step=0)
             return _workers(connection, app.conf.control_exchange) if ask else Survey()
     except Exception as exc:  # whatever the broker's client raises; its text may hold the URL
         return Survey(trouble=_in_words(exc))
 
 
 def _in_words(exc: Exception) -> str:
-    text = f"{exc} {exc.__cause__ or ''}"
-    for sign, words in {
-        "No such transport": "has a URL whose scheme Celery does not know",
-        "efused": "refuses connections",
-        "imeout": "does not answer in time",
-        "timed out": "does not answer in time",
-        "uthentication": "refuses the user or password",
-        "username-password": "refuses the user or password",
-        "ACCESS_REFUSED": "refuses the user or password",
-        "not known": "has a host name that cannot be resolved",
-    }.items():
-        if sign in text:
+    for cause in _causes(exc):
+        if words := _WORDS.get(type(cause).__name__):
             return words
     return f"cannot be used ({type(exc).__name__})"
 
 
+def _causes(exc: BaseException | None) -> Generator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__ or exc.__context__
+
+
 def _workers(connection: Connection, namespace: str) -> Survey:
-    mailbox = Mailbox(namespace, type="fanout", accept=["json"], serializer="json")(connection)
+    mailbox: Any = Mailbox(namespace, type="fanout", accept=["json"], serializer="json")(connection)
     # Twice, because a busy machine may answer late, and "no worker" is what people are woken up for.
     replies = _broadcast(mailbox) or _broadcast(mailbox)
     names = [name for reply in replies for name in reply]
+    if not names:
+        return Survey()
     stats = _by_name(replies)
-    queues = _by_name(mailbox.call(names, "active_queues", timeout=_ANSWERS_S) if names else ())
-    tasks = _by_name(mailbox.call(names, "registered", timeout=_ANSWERS_S) if names else ())
+    queues = _by_name(mailbox.call(names, "active_queues", timeout=_ANSWERS_S))
+    tasks = _by_name(mailbox.call(names, "registered", timeout=_ANSWERS_S))
     return Survey(
         workers=tuple(_worker(name, stats[name], queues.get(name), tasks.get(name)) for name in sorted(stats)),
         shared_names=tuple(sorted({name for name in names if names.count(name) > 1})),
@@ -153,10 +165,10 @@ def _workers(connection: Connection, namespace: str) -> Survey:
 
 
 def _broadcast(mailbox: Any) -> list[dict[str, Any]]:
-    return mailbox.multi_call("stats", timeout=_ANSWERS_S)
+    return list(mailbox.multi_call("stats", timeout=_ANSWERS_S))
 
 
-def _by_name(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _by_name(replies: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {name: answer for reply in replies for name, answer in reply.items()}
 
 
@@ -167,29 +179,35 @@ def _worker(name: str, stats: dict[str, Any], queues: Any, tasks: Any) -> Worker
         name=name,
         pool="threads" if module == "thread" else module or "unknown",
         slots=int(pool.get("max-concurrency") or 1),
-        queues=frozenset(str(queue["name"]) for queue in queues or ()),
-        # Celery puts a task's options behind its name.
-        ours=any(str(task).split()[0] == TASK_NAME for task in tasks or ()),
+        queues=None if queues is None else frozenset(str(queue["name"]) for queue in queues),
+        # Celery puts a task's options behind its name. Who does not say in time gets the benefit of the doubt.
+        ours=tasks is None or any(str(task).split()[0] == TASK_NAME for task in tasks),
     )
 
 
 def redelivery(app: Celery) -> Redelivery:
     """What the app's broker does with a message that is not acknowledged for long."""
-    scheme, options = _scheme(app), app.conf.broker_transport_options
-    if scheme.endswith(("amqp", "amqps")):
+    options = app.conf.broker_transport_options
+    if _speaks_amqp(app):
         # RabbitMQ's default; a client cannot read what the server is set to.
         return Redelivery(Rule.CONSUMER, 30 * 60_000)
-    if scheme.startswith(("redis", "rediss", "sentinel")):
-        if not options.get("ack_emulation", True):
+    match _scheme(app).partition("+")[0]:
+        case "redis" | "rediss" | "sentinel" if not options.get("ack_emulation", True):
             return Redelivery(Rule.NEVER)
-        return Redelivery(Rule.VISIBILITY, int(options.get("visibility_timeout", 3600) * 1000))
-    if scheme == "sqs":
-        return Redelivery(Rule.VISIBILITY, int(options.get("visibility_timeout", 1800) * 1000))
-    return Redelivery(Rule.UNKNOWN)
+        case "redis" | "rediss" | "sentinel":
+            return Redelivery(Rule.VISIBILITY, round(options.get("visibility_timeout", 3600) * 1000))
+        case "sqs":
+            return Redelivery(Rule.VISIBILITY, round(options.get("visibility_timeout", 1800) * 1000))
+        case _:
+            return Redelivery(Rule.UNKNOWN)
+
+
+def _speaks_amqp(app: Celery) -> bool:
+    return _scheme(app) in ("amqp", "amqps", "pyamqp", "librabbitmq")
 
 
 def _scheme(app: Celery) -> str:
-    return urlsplit(broker_urls(app)[0]).scheme
+    return broker_urls(app)[0].partition("://")[0]
 
 
 def changed_options(app: Celery, settings: Settings) -> list[str]:

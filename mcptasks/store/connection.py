@@ -21,6 +21,9 @@ from mcptasks.store.scripts import Runner
 #: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
 _SCRIPT_BUG: Final = "user_script:"
 
+#: Stands for a URL of which nothing can be shown, because any part of it may be the password.
+UNREADABLE: Final = "(a URL that cannot be read)"
+
 
 class Connection:
     """The store's client and scripts for the running event loop; made on first use, one set per loop."""
@@ -97,6 +100,13 @@ def _refuses(exc: ResponseError) -> bool:
 
 def address(url: str) -> str:
     """The URL without user and password, fit for messages."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return UNREADABLE
+    # A password with a bare `/`, `?` or `#` in it goes on behind the host; and so does any where `//` is missing.
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        return UNREADABLE
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"

@@ -13,7 +13,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.exceptions import (
@@ -23,6 +22,7 @@ from redis.exceptions import (
     InvalidResponse,
     NoPermissionError,
     RedisError,
+    ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -110,7 +110,8 @@ class Facts:
     clock_skew_ms: int
     #: None where this user may not ask (INFO is forbidden).
     server: Server | None
-    backlog: Backlog
+    #: None where our keys cannot be read: a cluster that spreads them, another application's keys under our prefix.
+    backlog: Backlog | None
 
 
 def ping(settings: Settings) -> None:
@@ -129,7 +130,7 @@ async def _ping(settings: Settings) -> None:
 
 def look(settings: Settings) -> Facts | Trouble:
     """The store's facts, or why there are none; within `LOOK_MS`, unless a name lookup hangs. Raises nothing."""
-    if urlsplit(settings.redis_url).scheme not in ("redis", "rediss"):
+    if settings.redis_url.partition("://")[0] not in ("redis", "rediss"):
         return Trouble.URL
     patience = min(settings.store_timeout_ms, ANSWER_MS)
     return asyncio.run(_look(settings.model_copy(update={"store_timeout_ms": patience})))
@@ -145,12 +146,11 @@ async def _look(settings: Settings) -> Facts | Trouble:
         async with asyncio.timeout(LOOK_MS / 1000):
             round_trip_ms, skew_ms = await _distance(client)
             server = await _server(client)
-            return Facts(
-                round_trip_ms=round_trip_ms,
-                clock_skew_ms=skew_ms,
-                server=server,
-                backlog=await _backlog(client, settings),
-            )
+            try:
+                backlog = await _backlog(client, settings)
+            except ResponseError:
+                backlog = None
+            return Facts(round_trip_ms=round_trip_ms, clock_skew_ms=skew_ms, server=server, backlog=backlog)
     except (RedisError, OSError) as exc:
         return _trouble(exc)
     finally:

@@ -49,16 +49,17 @@ class Gate:
 
 
 class Bearers:
-    """Knows every bearer: the token `alice@reports` is subject alice of client reports; `alice` is of client "app"."""
+    """Knows the bearers that look like `subject@client!issuer#serial`; all but the subject may be missing."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """The identity that the token's own text names; nobody for "stranger"."""
         if token == "stranger":
             return None
-        subject, _, client = token.partition("@")
-        return AccessToken(
-            token=token, client_id=client or "app", scopes=[], subject=subject, claims={"iss": str(_ISSUER)}
-        )
+        identity = token.partition("#")[0]
+        identity, _, issuer = identity.partition("!")
+        subject, _, client = identity.partition("@")
+        claims = {"iss": issuer or str(_ISSUER)}
+        return AccessToken(token=token, client_id=client or "app", scopes=[], subject=subject, claims=claims)
 
 
 class NoTasks:

@@ -68,6 +68,11 @@ class InlineFleet:
         async with asyncio.timeout(60):
             return await self.begin(message)
 
+    def told_to_stop(self, task_id: str) -> bool:
+        """The task's first run is under way and has heard that it is to stop."""
+        run = self._portal.keeper.find(task_id, 1) if self._portal else None
+        return run is not None and run.interrupt.requested
+
     async def settle(self) -> None:
         """No message waits, those included that the delivered ones brought up."""
         while self.messages:

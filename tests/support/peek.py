@@ -76,7 +76,8 @@ class Peek:
 
     def make_due(self, index: str, task_id: str) -> None:
         """The task's deadline in that index passed long ago."""
-        assert self.raw.zadd(getattr(self.keys, index), {task_id: 1}, xx=True, ch=True) == 1
+        assert self.score(index, task_id) is not None, f"the task does not stand in {index}"
+        self.raw.zadd(getattr(self.keys, index), {task_id: 1}, xx=True)
 
     def expire(self, task_id: str) -> None:
         """The unfinished task's time to live is over."""

@@ -1,0 +1,133 @@
+"""What a tool's author decides once: options are checked when they are written, not when they bite."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from mcptasks.errors import ConfigurationError
+from mcptasks.policy import KILL_MARGIN_MS, Mode, Policy, attach, check_ttl, make_policy, policy_of
+from tests.requirements import covers
+
+
+def test_durations_become_milliseconds_and_absent_ones_no_limit() -> None:
+    """None is "as the settings say" or "no limit", never nought."""
+    policy = make_policy(ttl="24h", time_limit="15m", cancel_grace="10s", hold=2.5, queue="reports")
+    assert (policy.ttl_ms, policy.time_limit_ms, policy.cancel_grace_ms, policy.hold_ms, policy.queue) == (
+        86_400_000,
+        900_000,
+        10_000,
+        2_500,
+        "reports",
+    )
+    assert make_policy() == Policy()
+    assert (Policy().ttl_ms, Policy().time_limit_ms, Policy().cancel_grace_ms, Policy().hold_ms) == (
+        None,
+        None,
+        None,
+        0,
+    )
+
+
+@covers("N1")
+@pytest.mark.parametrize("mode", ["forbidden", "optional", "required"])
+def test_a_mode_may_be_written_as_text(mode: str) -> None:
+    """N1: never, when the client can, always."""
+    assert make_policy(mode=mode).mode is Mode(mode)
+
+
+@covers("N1")
+def test_a_mode_may_be_a_function_of_the_call() -> None:
+    """N1: it is kept as it is, and called per call."""
+
+    def pick(params: Any, owner: str) -> Mode:
+        return Mode.REQUIRED if owner else Mode.FORBIDDEN
+
+    assert make_policy(mode=pick).mode is pick
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "always"}, "mode='always': choose forbidden, optional, required, or a function"),
+        ({"max_attempts": 0}, "max_attempts must be at least 1"),
+        ({"ttl": "1h", "unlimited": True}, "ttl and unlimited=True contradict each other"),
+        ({"time_limit": "soon"}, "'soon' is not a duration"),
+        ({"hold": 0}, "0 is not a positive duration"),
+        ({"ttl": -1}, "-1 is not a positive duration"),
+    ],
+    ids=str,
+)
+def test_an_option_that_makes_no_sense_is_refused_with_the_fix(options: dict[str, Any], says: str) -> None:
+    """At import of the server, where the author sees it."""
+    with pytest.raises(ConfigurationError, match=says):
+        make_policy(**options)
+
+
+@covers("W4")
+def test_the_hard_limit_leaves_room_for_the_limit_its_grace_and_the_hold() -> None:
+    """The run ends by itself; only one that cannot is killed so much later."""
+    assert Policy().hard_limit_ms is None
+    assert Policy(hold_ms=9).hard_limit_ms is None
+    assert Policy(time_limit_ms=1_000).hard_limit_ms == 1_000 + 5_000 + KILL_MARGIN_MS
+    assert Policy(time_limit_ms=1_000, cancel_grace_ms=200, hold_ms=30).hard_limit_ms == 1_230 + KILL_MARGIN_MS
+
+
+@pytest.mark.parametrize(
+    ("policy", "fits"),
+    [
+        (Policy(time_limit_ms=45_000, ttl_ms=60_000), True),
+        (Policy(time_limit_ms=45_001, ttl_ms=60_000), False),
+        (Policy(time_limit_ms=45_000), True),
+        (Policy(time_limit_ms=86_400_000), False),
+        (Policy(time_limit_ms=86_400_000, unlimited=True), True),
+        (Policy(ttl_ms=1), True),
+    ],
+)
+def test_a_task_may_not_expire_while_its_one_run_may_still_go_on(policy: Policy, fits: bool) -> None:
+    """C13: a ttl below the tool's time limit is refused at registration."""
+    if fits:
+        check_ttl(policy, 60_000)
+        return
+    with pytest.raises(ConfigurationError, match="the task would expire while it may still run"):
+        check_ttl(policy, 60_000)
+
+
+def test_a_policy_is_found_on_its_function_and_through_wrappers() -> None:
+    """Other people's decorators stand between ours and the tool."""
+    policy = Policy(queue="q")
+
+    def tool() -> None: ...
+
+    attach(tool, policy)
+
+    @functools.wraps(tool)
+    def wrapped() -> None: ...
+
+    assert (policy_of(tool), policy_of(wrapped), policy_of(print)) == (policy, policy, None)
+
+
+def test_something_else_under_the_same_name_is_no_policy() -> None:
+    """A mock or a foreign library may answer to any attribute."""
+
+    class Anything:
+        def __call__(self) -> None: ...
+
+        def __getattr__(self, name: str) -> str:
+            return name
+
+    assert policy_of(Anything()) is None
+
+
+def test_a_callable_that_cannot_carry_a_policy_is_told_what_to_decorate() -> None:
+    """A bound method takes no attributes."""
+
+    class Service:
+        def tool(self) -> None: ...
+
+    with pytest.raises(
+        ConfigurationError, match=r"cannot carry a policy; apply @tasks\.durable\(\) to a plain function"
+    ):
+        attach(Service().tool, Policy())

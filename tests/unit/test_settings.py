@@ -1,0 +1,82 @@
+"""Every knob comes from MCPTASKS_*, once, and a wrong one is refused with its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mcptasks.settings import Settings
+from tests.requirements import covers
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own MCPTASKS_* say nothing here."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"MCPTASKS_{name.upper()}", raising=False)
+
+
+def test_without_any_variable_the_settings_are_usable_and_consistent() -> None:
+    """`Tasks()` needs no configuration."""
+    settings = Settings()
+    assert settings.broker == settings.redis_url == "redis://127.0.0.1:6379/0"
+    assert settings.renew_ms * 3 <= settings.lease_ms
+    assert 2 * settings.store_timeout_ms < 5_000, "a connection is tried twice, and callers are promised 5 seconds"
+    assert max(settings.countdowns_ms) <= 60_000, "far below any visibility timeout"
+
+
+def test_every_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durations with a unit or as milliseconds, lists by comma."""
+    for name, text in {
+        "REDIS_URL": "redis://store:1/2",
+        "BROKER_URL": "amqp://broker//",
+        "PREFIX": "{mcp}:",
+        "TTL_MS": "24h",
+        "LEASE_MS": "30000",
+        "HEADERS": "X-Team, x-request-id,,",
+        "STRICT_MCP_NAME": "true",
+        "COUNTDOWNS_MS": '["1s", 2000]',
+        "FLOWER": "off",
+    }.items():
+        monkeypatch.setenv(f"MCPTASKS_{name}", text)
+    settings = Settings()
+    assert (settings.redis_url, settings.broker, settings.prefix) == ("redis://store:1/2", "amqp://broker//", "{mcp}:")
+    assert (settings.ttl_ms, settings.lease_ms, settings.countdowns_ms) == (86_400_000, 30_000, (1_000, 2_000))
+    assert (settings.headers, settings.strict_mcp_name, settings.flower) == (("x-team", "x-request-id"), True, "off")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"lease_ms": 1_000, "renew_ms": 501}, "renew_ms must be at most half of lease_ms"),
+        ({"ttl_ms": 0}, "ttl_ms"),
+        ({"ttl_ms": "soon"}, "ttl_ms\n.*'soon' is not a duration"),
+        ({"countdown_budget": -1}, "countdown_budget"),
+        ({"arguments_max": 0}, "arguments_max"),
+        ({"flower": "everything"}, "flower"),
+        ({"tll_ms": 5}, "tll_ms"),
+        ({"countdowns_ms": (0,)}, "countdowns_ms"),
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_refused_with_its_name(wrong: dict[str, Any], says: str) -> None:
+    """Also one that is only misspelled: it would silently do nothing."""
+    with pytest.raises(ValidationError, match=says):
+        Settings(**wrong)
+
+
+@covers("N3")
+@pytest.mark.parametrize("name", ["Authorization", "cookie", "Proxy-Authorization"])
+def test_headers_that_carry_credentials_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Invariant 10: bearer tokens are never stored."""
+    monkeypatch.setenv("MCPTASKS_HEADERS", f"x-team,{name}")
+    with pytest.raises(ValidationError, match=f"headers may not name {name.lower()}: credentials are never stored"):
+        Settings()
+
+
+def test_settings_do_not_change_once_read() -> None:
+    """They are passed down; a part that changed them would change all."""
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().queue = "other"
