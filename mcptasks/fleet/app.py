@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from celery import Celery, bootsteps
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
-from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown
+from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown, worker_shutting_down
 
 from mcptasks.dispatch import TASK_NAME
 from mcptasks.fleet.execute import STUCK, perform
@@ -98,6 +98,7 @@ def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     # weak=False: the closures are referenced from nowhere else.
     worker_process_init.connect(lambda **_: portal.warm(), weak=False)
     worker_process_shutdown.connect(lambda **_: portal.close(), weak=False)
+    worker_shutting_down.connect(lambda **_: portal.shutdown.begin(portal.settings.shutdown_grace_ms), weak=False)
     worker_shutdown.connect(lambda sender, **_: _leave(portal, sender), weak=False)
 
 

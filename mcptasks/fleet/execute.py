@@ -9,7 +9,7 @@ from typing import Final
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Claim, Hint, Reason, Status, label
-from mcptasks.runtime.outcome import Cancelled, Completed, Failed, Outcome, Parked, Superseded
+from mcptasks.runtime.outcome import Cancelled, Completed, Failed, Interrupted, Outcome, Parked, Retrying, Superseded
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.runner import Run
 from mcptasks.store.base import Next
@@ -27,6 +27,10 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     Raises:
         StoreUnavailable: the store does not answer; the task stays queued and the sweeper sends its message again.
     """
+    if portal.shutdown.draining:
+        # Received just before the worker was told to stop; whoever consumes now gets it.
+        portal.dispatcher.send(hint)
+        return "draining"
     claim = await portal.store.claim(hint, worker)
     if isinstance(claim, Next):
         return _dropped(portal, hint, claim)
@@ -49,10 +53,10 @@ def _who(claim: Claim) -> tuple[str, str]:
 
 def _dropped(portal: Portal, hint: Hint, answer: Next) -> str:
     """A message that found nothing to run: a duplicate, a late one, or the re-check of a task that still waits."""
-    if answer.outcome == "PARKED":
+    if answer.outcome in ("PARKED", "EARLY"):
         if answer.hint is not None:
             portal.dispatcher.send(answer.hint)
-        return "parked"
+        return "parked" if answer.outcome == "PARKED" else "retrying"
     level = logging.ERROR if answer.outcome == "NEWER" else logging.INFO
     log.log(level, "Task %s: message for run %d dropped: %s", label(hint.task_id), hint.run, _why(answer))
     return answer.outcome.lower()
@@ -76,6 +80,10 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             return "parked"
         case Superseded(word):
             return word.lower()
+        case Interrupted():
+            return await _give_back(portal, claim)
+        case Retrying(message, error):
+            return await _retry(portal, claim, message, dumps(error, "The error"))
         case Completed(payload):
             end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
         case Failed(error, reason):
@@ -94,12 +102,19 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
     return end.value
 
 
-async def _give_back(portal: Portal, claim: Claim) -> None:
+async def _retry(portal: Portal, claim: Claim, message: str, error: str) -> str:
+    answer = await patiently(lambda: portal.store.retry(claim, message, error), f"Task {label(claim.task_id)}")
+    if answer.hint is not None:
+        portal.dispatcher.send(answer.hint)
+    return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
+
+
+async def _give_back(portal: Portal, claim: Claim) -> str:
     try:
         answer = await portal.store.release(claim)
     except StoreUnavailable as exc:
         log.warning("Task %s: its claim is not given back, the lease will tell: %s", label(claim.task_id), exc)
-        return
+        return "unreleased"
     if answer.hint is not None:
         portal.dispatcher.send(answer.hint)
-        log.info("Task %s: released unfinished; another worker continues", label(claim.task_id))
+    return answer.outcome.lower()

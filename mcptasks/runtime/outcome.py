@@ -31,10 +31,23 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Retrying:
+    """The tool asked to be run again later; `error` is what the task fails with when no retry is left."""
+
+    message: str
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The task waits for a person without a worker; `hint` is its next re-check, None when it went cold."""
 
     hint: Hint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker goes down and the tool has stopped unfinished: the claim is to be given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +65,7 @@ class Asked:
     guard: Guard | None = None
 
 
-End = Completed | Failed | Cancelled | Superseded
+End = Completed | Failed | Cancelled | Retrying | Interrupted | Superseded
 Outcome = End | Parked
 
 
