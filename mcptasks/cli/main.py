@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from mcptasks.cli import dev, serve, worker
+from mcptasks.cli import admission, dev, drain, serve, worker
 from mcptasks.errors import ConfigurationError, MCPTasksError
 
 #: The contract: 0 ok, 1 failed, 2 usage.
@@ -18,6 +18,8 @@ FAILED, USAGE = 1, 2
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 app.command()(dev.dev)
 app.command()(serve.serve)
+app.add_typer(admission.app, name="admission")
+app.command()(drain.drain)
 app.command(context_settings={"allow_extra_args": True})(worker.worker)
 
 

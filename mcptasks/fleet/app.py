@@ -20,6 +20,7 @@ from celery.signals import worker_process_init, worker_process_shutdown, worker_
 from mcptasks.dispatch import TASK_NAME
 from mcptasks.fleet.execute import STUCK, perform
 from mcptasks.fleet.portal import Portal
+from mcptasks.fleet.pulse import Pulse
 from mcptasks.fleet.request import SilentRequest, TaskRequest
 from mcptasks.fleet.sweeper import Sweeper
 from mcptasks.model import Hint
@@ -94,7 +95,7 @@ def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     """The app executes tasks on this portal, and its workers sweep. A worker without -Q serves all of these queues."""
     app.conf.task_queues = {name: {"exchange": name, "routing_key": name} for name in queues}
     _define_task(app, portal)
-    cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(portal))
+    cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(app, portal))
     # weak=False: the closures are referenced from nowhere else.
     worker_process_init.connect(lambda **_: portal.warm(), weak=False)
     worker_process_shutdown.connect(lambda **_: portal.close(), weak=False)
@@ -155,20 +156,23 @@ def _wait(portal: Portal, hint: Hint, worker: str) -> str:
             raise
 
 
-def _upkeep(portal: Portal) -> type[bootsteps.StartStopStep]:
+def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
     class Upkeep(bootsteps.StartStopStep):
-        """Starts and stops the sweeper with the worker's main process."""
+        """Starts and stops the sweeper and the pulse with the worker's main process."""
 
         requires = {"celery.worker.components:Timer"}  # noqa: RUF012 - Celery's own convention
 
         def __init__(self, parent: Any, **options: Any) -> None:
             super().__init__(parent, **options)
             self.sweeper = Sweeper(portal.settings, portal.dispatcher)
+            self.pulse = Pulse(portal.settings, app, parent, app.amqp.queues.consume_from)
 
         def start(self, parent: Any) -> None:
             self.sweeper.start()
+            self.pulse.start()
 
         def stop(self, parent: Any) -> None:
+            self.pulse.close()
             self.sweeper.close()
 
         terminate = stop

@@ -18,6 +18,7 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | active:owner:<sha256>      | zset  | the same per caller, kept where the caller's number is limited   |
 | active:tool:<tool>         | zset  | the same per tool, kept where the tool's number is limited       |
 | admission                  | hash  | present while new tasks are refused: `reason`                    |
+| workers                    | hash  | node name -> the worker's own word on its health (JSON)          |
 | sweeper                    | text  | which worker sweeps now                                          |
 | wakes                      | channel: `cancel <id>`, `answer <id>`, `lost <id> <token>`       |
 """
@@ -89,6 +90,11 @@ class Keys:
     def admission(self) -> str:
         """Why new tasks are refused; absent while they are admitted."""
         return f"{self.prefix}admission"
+
+    @property
+    def workers(self) -> str:
+        """The workers' words on their own health."""
+        return f"{self.prefix}workers"
 
     @property
     def sweeper(self) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from mcptasks.store.admission import AdmissionTransitions
 from mcptasks.store.callers import CallerTransitions
+from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
 
 
-class TaskStore(CallerTransitions, RunTransitions, UpkeepTransitions, AdmissionTransitions):
+class TaskStore(CallerTransitions, RunTransitions, UpkeepTransitions, AdmissionTransitions, RegistryTransitions):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 
     async def aclose(self) -> None:
