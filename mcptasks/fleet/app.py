@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from celery.signals import worker_process_init, worker_process_shutdown, worker_
 
 from mcptasks.dispatch import TASK_NAME
 from mcptasks.fleet.execute import STUCK, perform
+from mcptasks.fleet.isolation import app_argument
 from mcptasks.fleet.portal import Portal
 from mcptasks.fleet.pulse import Pulse
 from mcptasks.fleet.request import SilentRequest, TaskRequest
@@ -121,6 +123,7 @@ def _define_task(app: Celery, portal: Portal) -> None:
         name = TASK_NAME
         # Our own few events instead of Celery's: Flower switches those on by itself and they halve the throughput.
         send_events = False
+        portal: Portal
         Request = TaskRequest if monitored else SilentRequest
 
         def run(self, task_id: str, run: int, look: int = 0) -> str:
@@ -133,7 +136,9 @@ def _define_task(app: Celery, portal: Portal) -> None:
                 raise SystemExit(1)
             return word
 
-    app.register_task(Execute())
+    task = Execute()
+    task.portal = portal
+    app.register_task(task)
 
 
 def _wait(portal: Portal, hint: Hint, worker: str) -> str:
@@ -168,6 +173,8 @@ def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
             self.pulse = Pulse(portal.settings, app, parent, app.amqp.queues.consume_from)
 
         def start(self, parent: Any) -> None:
+            if "prefork" not in parent.pool_cls.__module__:
+                portal.lone_app = app_argument(sys.argv)
             self.sweeper.start()
             self.pulse.start()
 

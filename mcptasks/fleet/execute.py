@@ -7,11 +7,23 @@ import logging
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.isolation import run_alone, wants_isolation
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Claim, Hint, Reason, Status, label
-from mcptasks.runtime.outcome import Cancelled, Completed, Failed, Interrupted, Outcome, Parked, Retrying, Superseded
+from mcptasks.runtime.outcome import (
+    Cancelled,
+    Completed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Parked,
+    Retrying,
+    Superseded,
+    worker_lost,
+)
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.runner import Run
+from mcptasks.runtime.watchdog import Interrupt, Stop
 from mcptasks.store.base import Next
 from mcptasks.wire import dumps
 
@@ -34,6 +46,13 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     claim = await portal.store.claim(hint, worker)
     if isinstance(claim, Next):
         return _dropped(portal, hint, claim)
+    if portal.lone_app is not None and wants_isolation(claim):
+        return await _perform_alone(portal, claim, portal.lone_app)
+    return await perform_claimed(portal, claim)
+
+
+async def perform_claimed(portal: Portal, claim: Claim) -> str:
+    """The claimed run has come to an end, which is stored."""
     run = Run(portal.mcp, portal.lifespan, portal.store, claim)
     with portal.holding(run):
         try:
@@ -45,6 +64,38 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
             raise
     log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
     return f"{STUCK}: {word}" if run.stuck else word
+
+
+async def _perform_alone(portal: Portal, claim: Claim, app: str) -> str:
+    """The run has come to an end in a process of its own; this one keeps the claim for it."""
+    # Never executed here: it is what the keeper renews, and tells of a shutdown or a lost claim.
+    run = Run(portal.mcp, portal.lifespan, portal.store, claim)
+    loop = asyncio.get_running_loop()
+    with portal.holding(run):
+        lone, stopped = loop.create_task(run_alone(app, claim)), loop.create_task(_must_end(run.interrupt))
+        try:
+            await asyncio.wait({lone, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not lone.done():
+                return await _give_back(portal, claim) if stopped.result() is Stop.SHUTDOWN else "lost"
+            word = lone.result()
+            if word is None:
+                word = await _store(portal, claim, worker_lost(claim.record.attempt))
+        except asyncio.CancelledError:
+            await _give_back(portal, claim)
+            raise
+        finally:
+            stopped.cancel()
+            lone.cancel()
+            await asyncio.wait({lone})
+    log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
+    return word
+
+
+async def _must_end(interrupt: Interrupt) -> Stop:
+    """Cancels reach the lone process by themselves; a shutdown or a lost claim is this process's to carry out."""
+    while not (kinds := {Stop.SHUTDOWN, Stop.LOST}.intersection(interrupt.kinds)):
+        await interrupt.wait(len(interrupt.kinds))
+    return Stop.LOST if Stop.LOST in kinds else Stop.SHUTDOWN
 
 
 def _who(claim: Claim) -> tuple[str, str]:

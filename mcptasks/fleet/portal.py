@@ -50,6 +50,8 @@ class Portal:
         self._portal: BlockingPortal | None = None
         self.lifespan: Any = None
         self.shutdown = Shutdown()
+        #: What `celery -A` was given, where runs share this process; then a last attempt gets a process of its own.
+        self.lone_app: str | None = None
         self.store = TaskStore(settings)
         self.keeper = Keeper(settings, self.shutdown)
 

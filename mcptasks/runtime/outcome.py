@@ -69,6 +69,12 @@ End = Completed | Failed | Cancelled | Retrying | Interrupted | Superseded
 Outcome = End | Parked
 
 
+def worker_lost(attempts: int) -> Failed:
+    """The end of a task whose runs keep losing their worker processes (-32603, internal error)."""
+    text = f"The worker process was lost {attempts} times while it ran this task; it is given up"
+    return Failed(error(-32603, text), Reason.WORKER_LOST)
+
+
 def error(code: int, message: str, data: Any = None) -> dict[str, Any]:
     """A JSON-RPC error object; `data` only where there is some."""
     return {"code": code, "message": message} | ({} if data is None else {"data": data})

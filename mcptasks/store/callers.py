@@ -114,6 +114,7 @@ class CallerTransitions(Transitions):
             revision=1,
             token=0,
             attempt=0,
+            max_attempts=policy.max_attempts,
             queue=policy.queue or settings.queue,
             hard_limit_ms=policy.hard_limit_ms,
         )
