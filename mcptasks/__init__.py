@@ -1,8 +1,10 @@
 """Durable background tasks for MCP servers, on the Celery fleet you already run."""
 
 from mcptasks.errors import Cancelled, MCPTasksError
-from mcptasks.policy import Mode
+from mcptasks.operations import Operations
+from mcptasks.policy import Mode, exponential, fixed
 from mcptasks.runtime.current import cancelled, raise_if_cancelled
+from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.steps import step
 from mcptasks.settings import Settings
 from mcptasks.tasks import Tasks
@@ -11,9 +13,13 @@ __all__ = [
     "Cancelled",
     "MCPTasksError",
     "Mode",
+    "Operations",
+    "Retry",
     "Settings",
     "Tasks",
     "cancelled",
+    "exponential",
+    "fixed",
     "raise_if_cancelled",
     "step",
 ]

@@ -197,6 +197,7 @@ class Record:
     token: int
     #: Runs that were started from the top by no question's answer: what `max_attempts` counts.
     attempt: int
+    max_attempts: int = 3
     reason: Reason | None = None
     status_message: str | None = None
     cancel_requested: bool = False

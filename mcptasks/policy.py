@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -49,8 +49,10 @@ class Policy:
     cancel_grace_ms: int | None = None
     #: How long a run that asked something keeps its worker, waiting for answers, before it parks; over all questions.
     hold_ms: int = 0
-    #: Runs a task may lose to dying workers before it fails as `worker_lost`.
+    #: Runs a task may lose to dying workers before it fails as `worker_lost`. 1: the first loss fails it.
     max_attempts: int = 3
+    #: The exact delays of the retries a tool may ask for, in order.
+    retry_ms: tuple[int, ...] = ()
     #: Settle questions asked by returning them (resolvers, guards) on the request itself, before the task exists.
     prelude: bool = False
 
@@ -77,6 +79,8 @@ def make_policy(
     cancel_grace: Duration | None = None,
     hold: Duration | None = None,
     max_attempts: int = 3,
+    on_worker_lost: str = "rerun",
+    retry: Sequence[Duration] = (),
     prelude: bool = False,
 ) -> Policy:
     """The policy these options mean.
@@ -91,6 +95,8 @@ def make_policy(
             raise ConfigurationError(f"mode={mode!r}: choose forbidden, optional, required, or a function") from None
     if max_attempts < 1:
         raise ConfigurationError("max_attempts must be at least 1")
+    if on_worker_lost not in ("rerun", "fail"):
+        raise ConfigurationError(f"on_worker_lost={on_worker_lost!r}: choose rerun or fail")
     if unlimited and ttl is not None:
         raise ConfigurationError("ttl and unlimited=True contradict each other; give one")
     return Policy(
@@ -101,7 +107,8 @@ def make_policy(
         time_limit_ms=None if time_limit is None else duration_ms(time_limit),
         cancel_grace_ms=None if cancel_grace is None else duration_ms(cancel_grace),
         hold_ms=0 if hold is None else duration_ms(hold),
-        max_attempts=max_attempts,
+        max_attempts=1 if on_worker_lost == "fail" else max_attempts,
+        retry_ms=tuple(duration_ms(delay) for delay in retry),
         prelude=prelude,
     )
 
@@ -118,6 +125,17 @@ def check_ttl(policy: Policy, default_ttl_ms: int) -> None:
             f"ttl ({ttl_ms} ms) is shorter than time_limit with its grace ({policy.hard_limit_ms} ms): "
             "the task would expire while it may still run"
         )
+
+
+def fixed(delay: Duration, times: int) -> list[float]:
+    """The delays of `times` retries, `delay` apart, in seconds: what `retry=` takes."""
+    return [duration_ms(delay) / 1000] * times
+
+
+def exponential(first: Duration, times: int, *, factor: float = 2.0, longest: Duration = "1h") -> list[float]:
+    """The delays of `times` retries, each `factor` times the one before, none over `longest`, in seconds."""
+    start, cap = duration_ms(first) / 1000, duration_ms(longest) / 1000
+    return [min(start * factor**n, cap) for n in range(times)]
 
 
 def attach(fn: Callable[..., Any], policy: Policy) -> None:

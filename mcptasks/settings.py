@@ -69,12 +69,21 @@ class Settings(BaseSettings):
     answer_max: int = Field(default=256 * KIB, gt=0)
     questions_max: int = Field(default=64, gt=0)
 
+    #: Unfinished tasks one caller may have, 0: any number. Without authentication all callers are one.
+    owner_max: int = Field(default=0, ge=0)
+    #: Unfinished tasks one tool may have, 0: any number.
+    tool_max: int = Field(default=0, ge=0)
+    #: Tasks that may wait for a worker, 0: any number.
+    queue_max: int = Field(default=0, ge=0)
+
     #: Names of the request headers that are kept for the run. `authorization` is refused here: tokens are never stored.
     headers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
     #: Refuse a `tasks/*` request by HTTP that carries no `Mcp-Name` header (real clients omit it, so off by default).
     strict_mcp_name: bool = False
     #: How long the server waits for the store before it answers -32603. Must leave room below 5 seconds.
     store_timeout_ms: Milliseconds = 2_000
+    #: After SIGTERM a worker's runs may finish for this long; then they are interrupted and given back.
+    shutdown_grace_ms: Milliseconds = 30_000
     #: What Flower may see of a task: its life (`tasks`), or nothing (`off`).
     flower: Literal["tasks", "off"] = "tasks"
 

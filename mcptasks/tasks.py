@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from mcptasks import seams
@@ -54,6 +54,8 @@ class Tasks(TasksExtension):
         cancel_grace: Duration | None = None,
         hold: Duration | None = None,
         max_attempts: int = 3,
+        on_worker_lost: str = "rerun",
+        retry: Sequence[Duration] = (),
         prelude: bool = False,
     ) -> Callable[[F], F]:
         """The function, registered below as a tool, runs as a durable task. The function itself is unchanged.
@@ -69,7 +71,11 @@ class Tasks(TasksExtension):
                 after its time limit (there the default is 5 s).
             hold: how long a run that asked something keeps its worker for the answers, over all its questions, before
                 it parks. Default: 0.
-            max_attempts: runs that may be lost to dying workers before the task fails.
+            max_attempts: runs that may be lost to dying workers before the task fails as `worker_lost`.
+            on_worker_lost: "rerun" (within `max_attempts`), or "fail" on the first loss, for tools that must never
+                begin twice.
+            retry: delays of the retries that the tool may ask for with `raise Retry(...)`, for instance [1, 5, 30] or
+                `exponential(1, 5)`. Lost workers, cancels and ordinary errors do not use them up.
             prelude: questions that the tool asks by returning them are settled on the request itself, first. The first
                 round then runs in the server process.
 
@@ -85,6 +91,8 @@ class Tasks(TasksExtension):
             cancel_grace=cancel_grace,
             hold=hold,
             max_attempts=max_attempts,
+            on_worker_lost=on_worker_lost,
+            retry=retry,
             prelude=prelude,
         )
         check_ttl(policy, self.config.ttl_ms)

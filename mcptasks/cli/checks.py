@@ -261,8 +261,8 @@ def expiry(server: Server, unlimited: Sequence[str]) -> Check:
 def outbox(backlog: Backlog) -> Check:
     """Whether tasks wait for a worker for long."""
     if not backlog.unsent:
-        return Check("outbox", Status.OK, "no task waits for a worker")
-    found = f"{backlog.unsent:,} task(s) wait for a worker"
+        return Check("outbox", Status.OK, "no task waits for a worker or a retry")
+    found = f"{backlog.unsent:,} task(s) wait for a worker or a retry"
     if backlog.oldest_ms is None:
         return Check("outbox", Status.OK, found)
     found += f", the oldest for {span(max(backlog.oldest_ms, 0))} in queue {backlog.oldest_queue}"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from mcptasks.cli import dev, doctor, serve, worker
+from mcptasks.cli import admission, dev, doctor, drain, serve, worker
 from mcptasks.cli.demo.command import demo
 from mcptasks.errors import ConfigurationError, MCPTasksError
 
@@ -22,6 +22,8 @@ app.command()(dev.dev)
 app.command()(demo)
 app.command()(serve.serve)
 app.command()(doctor.doctor)
+app.add_typer(admission.app, name="admission")
+app.command()(drain.drain)
 app.command(context_settings={"allow_extra_args": True})(worker.worker)
 
 

@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from mcptasks.cli.serve import Target
 from mcptasks.cli.store_check import require_store
 from mcptasks.cli.target import celery_target
+from mcptasks.cli.worker_health import health
 
 
 def worker(
     context: typer.Context,
-    target: Target,
+    target: Annotated[
+        str, typer.Argument(help="The MCP server, as module:attribute (for instance workers.server:mcp).")
+    ] = "",
     pool: Annotated[
         str, typer.Option(help="prefork: CPU-bound and sync tools. threads: tools that wait for others.")
     ] = "prefork",
@@ -24,8 +26,14 @@ def worker(
     ] = 0,
     name: Annotated[str, typer.Option(help="Node name, as celery's --hostname.")] = "",
     log_level: Annotated[str, typer.Option(help="celery's log level.")] = "INFO",
+    probe: Annotated[
+        bool, typer.Option("--health", help="Run nothing; exit 0 if this host's workers live and hear their queues.")
+    ] = False,
 ) -> None:
     """Run a worker for TARGET's durable tools until it is stopped. What follows `--` goes to celery as it is."""
+    if probe:
+        health(name)
+        return
     app = celery_target(target)
     require_store()
     argv = worker_argv(app, pool=pool, concurrency=concurrency, name=name, log_level=log_level)

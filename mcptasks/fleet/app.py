@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -15,11 +16,13 @@ from urllib.parse import urlsplit
 from celery import Celery, bootsteps
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
-from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown
+from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown, worker_shutting_down
 
 from mcptasks.dispatch import TASK_NAME
 from mcptasks.fleet.execute import STUCK, perform
+from mcptasks.fleet.isolation import app_argument
 from mcptasks.fleet.portal import Portal
+from mcptasks.fleet.pulse import Pulse
 from mcptasks.fleet.request import SilentRequest, TaskRequest
 from mcptasks.fleet.sweeper import Sweeper
 from mcptasks.model import Hint
@@ -94,10 +97,11 @@ def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     """The app executes tasks on this portal, and its workers sweep. A worker without -Q serves all of these queues."""
     app.conf.task_queues = {name: {"exchange": name, "routing_key": name} for name in queues}
     _define_task(app, portal)
-    cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(portal))
+    cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(app, portal))
     # weak=False: the closures are referenced from nowhere else.
     worker_process_init.connect(lambda **_: portal.warm(), weak=False)
     worker_process_shutdown.connect(lambda **_: portal.close(), weak=False)
+    worker_shutting_down.connect(lambda **_: portal.shutdown.begin(portal.settings.shutdown_grace_ms), weak=False)
     worker_shutdown.connect(lambda sender, **_: _leave(portal, sender), weak=False)
 
 
@@ -119,6 +123,7 @@ def _define_task(app: Celery, portal: Portal) -> None:
         name = TASK_NAME
         # Our own few events instead of Celery's: Flower switches those on by itself and they halve the throughput.
         send_events = False
+        portal: Portal
         Request = TaskRequest if monitored else SilentRequest
 
         def run(self, task_id: str, run: int, look: int = 0) -> str:
@@ -131,7 +136,9 @@ def _define_task(app: Celery, portal: Portal) -> None:
                 raise SystemExit(1)
             return word
 
-    app.register_task(Execute())
+    task = Execute()
+    task.portal = portal
+    app.register_task(task)
 
 
 def _wait(portal: Portal, hint: Hint, worker: str) -> str:
@@ -154,20 +161,25 @@ def _wait(portal: Portal, hint: Hint, worker: str) -> str:
             raise
 
 
-def _upkeep(portal: Portal) -> type[bootsteps.StartStopStep]:
+def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
     class Upkeep(bootsteps.StartStopStep):
-        """Starts and stops the sweeper with the worker's main process."""
+        """Starts and stops the sweeper and the pulse with the worker's main process."""
 
         requires = {"celery.worker.components:Timer"}  # noqa: RUF012 - Celery's own convention
 
         def __init__(self, parent: Any, **options: Any) -> None:
             super().__init__(parent, **options)
             self.sweeper = Sweeper(portal.settings, portal.dispatcher)
+            self.pulse = Pulse(portal.settings, app, parent, app.amqp.queues.consume_from)
 
         def start(self, parent: Any) -> None:
+            if "prefork" not in parent.pool_cls.__module__:
+                portal.lone_app = app_argument(sys.argv)
             self.sweeper.start()
+            self.pulse.start()
 
         def stop(self, parent: Any) -> None:
+            self.pulse.close()
             self.sweeper.close()
 
         terminate = stop

@@ -7,11 +7,23 @@ import logging
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.isolation import run_alone, wants_isolation
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Claim, Hint, Reason, Status, label
-from mcptasks.runtime.outcome import Cancelled, Completed, Failed, Outcome, Parked, Superseded
+from mcptasks.runtime.outcome import (
+    Cancelled,
+    Completed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Parked,
+    Retrying,
+    Superseded,
+    worker_lost,
+)
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.runner import Run
+from mcptasks.runtime.watchdog import Interrupt, Stop
 from mcptasks.store.base import Next
 from mcptasks.wire import dumps
 
@@ -27,9 +39,20 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     Raises:
         StoreUnavailable: the store does not answer; the task stays queued and the sweeper sends its message again.
     """
+    if portal.shutdown.draining:
+        # Received just before the worker was told to stop; whoever consumes now gets it.
+        portal.dispatcher.send(hint)
+        return "draining"
     claim = await portal.store.claim(hint, worker)
     if isinstance(claim, Next):
         return _dropped(portal, hint, claim)
+    if portal.lone_app is not None and wants_isolation(claim):
+        return await _perform_alone(portal, claim, portal.lone_app)
+    return await perform_claimed(portal, claim)
+
+
+async def perform_claimed(portal: Portal, claim: Claim) -> str:
+    """The claimed run has come to an end, which is stored."""
     run = Run(portal.mcp, portal.lifespan, portal.store, claim)
     with portal.holding(run):
         try:
@@ -43,16 +66,48 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     return f"{STUCK}: {word}" if run.stuck else word
 
 
+async def _perform_alone(portal: Portal, claim: Claim, app: str) -> str:
+    """The run has come to an end in a process of its own; this one keeps the claim for it."""
+    # Never executed here: it is what the keeper renews, and tells of a shutdown or a lost claim.
+    run = Run(portal.mcp, portal.lifespan, portal.store, claim)
+    loop = asyncio.get_running_loop()
+    with portal.holding(run):
+        lone, stopped = loop.create_task(run_alone(app, claim)), loop.create_task(_must_end(run.interrupt))
+        try:
+            await asyncio.wait({lone, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not lone.done():
+                return await _give_back(portal, claim) if stopped.result() is Stop.SHUTDOWN else "lost"
+            word = lone.result()
+            if word is None:
+                word = await _store(portal, claim, worker_lost(claim.record.attempt))
+        except asyncio.CancelledError:
+            await _give_back(portal, claim)
+            raise
+        finally:
+            stopped.cancel()
+            lone.cancel()
+            await asyncio.wait({lone})
+    log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
+    return word
+
+
+async def _must_end(interrupt: Interrupt) -> Stop:
+    """Cancels reach the lone process by themselves; a shutdown or a lost claim is this process's to carry out."""
+    while not (kinds := {Stop.SHUTDOWN, Stop.LOST}.intersection(interrupt.kinds)):
+        await interrupt.wait(len(interrupt.kinds))
+    return Stop.LOST if Stop.LOST in kinds else Stop.SHUTDOWN
+
+
 def _who(claim: Claim) -> tuple[str, str]:
     return label(claim.task_id), claim.record.tool
 
 
 def _dropped(portal: Portal, hint: Hint, answer: Next) -> str:
     """A message that found nothing to run: a duplicate, a late one, or the re-check of a task that still waits."""
-    if answer.outcome == "PARKED":
+    if answer.outcome in ("PARKED", "EARLY"):
         if answer.hint is not None:
             portal.dispatcher.send(answer.hint)
-        return "parked"
+        return "parked" if answer.outcome == "PARKED" else "retrying"
     level = logging.ERROR if answer.outcome == "NEWER" else logging.INFO
     log.log(level, "Task %s: message for run %d dropped: %s", label(hint.task_id), hint.run, _why(answer))
     return answer.outcome.lower()
@@ -76,6 +131,10 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             return "parked"
         case Superseded(word):
             return word.lower()
+        case Interrupted():
+            return await _give_back(portal, claim)
+        case Retrying(message, error):
+            return await _retry(portal, claim, message, dumps(error, "The error"))
         case Completed(payload):
             end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
         case Failed(error, reason):
@@ -94,12 +153,19 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
     return end.value
 
 
-async def _give_back(portal: Portal, claim: Claim) -> None:
+async def _retry(portal: Portal, claim: Claim, message: str, error: str) -> str:
+    answer = await patiently(lambda: portal.store.retry(claim, message, error), f"Task {label(claim.task_id)}")
+    if answer.hint is not None:
+        portal.dispatcher.send(answer.hint)
+    return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
+
+
+async def _give_back(portal: Portal, claim: Claim) -> str:
     try:
         answer = await portal.store.release(claim)
     except StoreUnavailable as exc:
         log.warning("Task %s: its claim is not given back, the lease will tell: %s", label(claim.task_id), exc)
-        return
+        return "unreleased"
     if answer.hint is not None:
         portal.dispatcher.send(answer.hint)
-        log.info("Task %s: released unfinished; another worker continues", label(claim.task_id))
+    return answer.outcome.lower()

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.shutdown import LOOK_S, Shutdown
 from mcptasks.fleet.threads import LoopThread
 from mcptasks.model import label
 from mcptasks.runtime.runner import Run
@@ -28,12 +29,13 @@ _STOPS: Final = {"cancel": Stop.CANCEL, "lost": Stop.LOST}
 class Keeper:
     """The runs of one process: their leases are renewed, and cancels, answers and losses reach them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shutdown: Shutdown) -> None:
         self._settings = settings
+        self._shutdown = shutdown
         self._store = TaskStore(settings)
         self._runs: dict[tuple[str, int], Run] = {}
         self._lock = threading.Lock()
-        self._thread = LoopThread("mcptasks-keeper", [self._renewing, self._listening])
+        self._thread = LoopThread("mcptasks-keeper", [self._renewing, self._listening, self._watching])
 
     def start(self) -> None:
         """Renewing and listening have begun."""
@@ -89,6 +91,15 @@ class Keeper:
                 run.interrupt.wake()  # does nothing unless the run is held and its wake was lost
             case _:
                 pass
+
+    async def _watching(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._shutdown.letting_go:
+                with self._lock:
+                    runs = list(self._runs.values())
+                for run in runs:
+                    run.interrupt.request(Stop.SHUTDOWN)
 
     async def _listening(self) -> None:
         while True:

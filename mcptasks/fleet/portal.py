@@ -20,6 +20,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcptasks import seams
 from mcptasks.dispatch import Dispatcher
 from mcptasks.fleet.keeper import Keeper
+from mcptasks.fleet.shutdown import Shutdown
 from mcptasks.runtime.runner import Run
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
@@ -48,8 +49,11 @@ class Portal:
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self.lifespan: Any = None
+        self.shutdown = Shutdown()
+        #: What `celery -A` was given, where runs share this process; then a last attempt gets a process of its own.
+        self.lone_app: str | None = None
         self.store = TaskStore(settings)
-        self.keeper = Keeper(settings)
+        self.keeper = Keeper(settings, self.shutdown)
 
     def start(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """The coroutine runs on the process's loop; the future is its end. Starts loop and lifespan on first use."""
@@ -94,7 +98,7 @@ class Portal:
             if self._portal is None or self._pid != os.getpid():
                 # What the parent of a fork had started does not live here; forget it without stopping it.
                 self._stack, self._portal = ExitStack(), None
-                self.store, self.keeper = TaskStore(self.settings), Keeper(self.settings)
+                self.store, self.keeper = TaskStore(self.settings), Keeper(self.settings, self.shutdown)
                 with ExitStack() as stack:
                     portal = stack.enter_context(start_blocking_portal("asyncio"))
                     stack.callback(lambda: portal.call(self.store.aclose))

@@ -12,6 +12,16 @@ _EVENTS: Final = {
     "failed": "task-failed",
     "cancelled": "task-revoked",
     "parked": "task-retried",
+    "retrying": "task-retried",
+    "released": "task-retried",
+}
+
+
+#: Why a run that ended will be followed by another one.
+_WAITS: Final = {
+    "parked": "parked: waits for a person",
+    "retrying": "retrying: the tool asked to be run again later",
+    "released": "released: its worker went down, another one continues",
 }
 
 
@@ -39,7 +49,7 @@ class TaskRequest(EventfulRequest):
             case "task-revoked":
                 super().send_event("task-revoked", terminated=False, signum=None, expired=False)
             case "task-retried":
-                super().send_event("task-retried", exception="parked: waits for a person", traceback="")
+                super().send_event("task-retried", exception=_WAITS[word], traceback="")
             case _:
                 super().send_event("task-succeeded", result=f"nothing to do: {word}", runtime=runtime)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcptasks.errors import Cancelled
@@ -21,6 +21,8 @@ class CurrentRun:
     replay: Replay
     store: TaskStore
     stop_requested: Callable[[], bool]
+    #: The `Retry` errors this pass has made, raised or not.
+    wishes: list[Exception] = field(default_factory=list[Exception])
 
 
 current_run: Final[ContextVar[CurrentRun | None]] = ContextVar("mcptasks_current_run", default=None)

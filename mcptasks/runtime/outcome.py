@@ -31,10 +31,23 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Retrying:
+    """The tool asked to be run again later; `error` is what the task fails with when no retry is left."""
+
+    message: str
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The task waits for a person without a worker; `hint` is its next re-check, None when it went cold."""
 
     hint: Hint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker goes down and the tool has stopped unfinished: the claim is to be given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,14 @@ class Asked:
     guard: Guard | None = None
 
 
-End = Completed | Failed | Cancelled | Superseded
+End = Completed | Failed | Cancelled | Retrying | Interrupted | Superseded
 Outcome = End | Parked
+
+
+def worker_lost(attempts: int) -> Failed:
+    """The end of a task whose runs keep losing their worker processes (-32603, internal error)."""
+    text = f"The worker process was lost {attempts} times while it ran this task; it is given up"
+    return Failed(error(-32603, text), Reason.WORKER_LOST)
 
 
 def error(code: int, message: str, data: Any = None) -> dict[str, Any]:

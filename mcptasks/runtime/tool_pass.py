@@ -18,11 +18,13 @@ from mcptasks.policy import DEFAULT_GRACE_MS, Policy
 from mcptasks.runtime import detached
 from mcptasks.runtime.channel import TaskChannel, require_capability
 from mcptasks.runtime.current import CurrentRun, current_run
-from mcptasks.runtime.outcome import Asked, Cancelled, End, Failed, Superseded, error
+from mcptasks.runtime.outcome import Asked, Cancelled, End, Failed, Interrupted, Retrying, Superseded, error
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import Replay
 from mcptasks.runtime.results import completed, failed
+from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
+from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 
 #: After the first question the pass waits this long for its siblings (`gather`, task groups): they are asked together.
@@ -61,6 +63,7 @@ class ToolPass:
         tool = seams.get_tool(job.mcp, job.submission.tool)
         self._sync = tool is not None and not tool.is_async
         self._scope = anyio.CancelScope()
+        self._current = CurrentRun(job.claim, self._replay, job.store, lambda: job.interrupt.requested)
         self._left_s = None if job.policy.time_limit_ms is None else job.policy.time_limit_ms / 1000
         self._task: asyncio.Task[CallToolResult | InputRequiredResult | None] | None = None
         #: True when the tool still runs although the pass is over: its thread or coroutine could not be stopped.
@@ -130,7 +133,7 @@ class ToolPass:
 
     async def _call(self) -> CallToolResult | InputRequiredResult | None:
         job = self._job
-        current_run.set(CurrentRun(job.claim, self._replay, job.store, lambda: job.interrupt.requested))
+        current_run.set(self._current)
         try:
             with detached.caller(job.submission.principal), self._scope:
                 return await seams.call_like_live(job.mcp, *self._context)
@@ -156,6 +159,8 @@ class ToolPass:
                 limit_s = (self._job.policy.time_limit_ms or 0) / 1000
                 text = f"The tool {self._job.submission.tool} ran into its time limit of {limit_s:g} s"
                 return Failed(error(INTERNAL_ERROR, text), Reason.WALL_TIMEOUT)
+            case Stop.SHUTDOWN:
+                return Interrupted()
             case Stop.LOST:
                 return Superseded("LOST")
             case None:
@@ -180,7 +185,17 @@ class ToolPass:
         if isinstance(result, InputRequiredResult):
             return self._returned(result)
         assert result is not None
+        if (wish := self._wish(result)) is not None:
+            return Retrying(str(wish), _final_error(wish, self._job.store.settings))
         return completed(result, self._job.submission, self._job.store.settings, self._job.claim.task_id)
+
+    def _wish(self, result: CallToolResult) -> Retry | None:
+        """The `Retry` that this result is, after the SDK has turned it into a tool error."""
+        if not (result.is_error and self._current.wishes):
+            return None
+        text = getattr(result.content[0], "text", "") if result.content else ""
+        wishes = (wish for wish in reversed(self._current.wishes) if isinstance(wish, Retry))
+        return next((wish for wish in wishes if text.endswith(f": {wish}")), None)
 
     def _returned(self, result: InputRequiredResult) -> Failed | Asked:
         """A resolver or guard asks by returning its questions."""
@@ -198,6 +213,10 @@ class ToolPass:
             Question(key=guard.keys[own], method=method, params=params) for own, (method, params) in asked.items()
         )
         return Asked(tuple(questions), guard)
+
+
+def _final_error(wish: Retry, settings: Settings) -> dict[str, Any]:
+    return error(INTERNAL_ERROR, str(wish)) if wish.error is None else failed(wish.error, settings).error
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

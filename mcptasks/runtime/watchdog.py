@@ -16,6 +16,8 @@ class Stop(StrEnum):
     CANCEL = "cancel"
     #: The time limit passed.
     WALL = "wall"
+    #: The worker goes down; the run gives its claim back, unfinished, for another worker.
+    SHUTDOWN = "shutdown"
     #: The claim is gone: another run has it, or the task ended. Nothing this run does counts any more.
     LOST = "lost"
 
@@ -78,5 +80,8 @@ def _grace_ms(kind: Stop, policy: Policy) -> int | None:
             return policy.cancel_grace_ms
         case Stop.WALL:
             return policy.grace_ms
+        case Stop.SHUTDOWN:
+            # As long as it likes: given back while it still ran, it would run twice at once. The cold stop ends it.
+            return None
         case Stop.LOST:
             return DEFAULT_GRACE_MS

@@ -25,6 +25,7 @@ from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.server import submission
 from mcptasks.server.answers import checked
 from mcptasks.server.owner import OwnerOf, owner_of, token_owner
+from mcptasks.store.callers import Refused
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import EXTENSION, MODERN, TaskIdParams, UpdateParams, check_depth, complete, created, detailed
 
@@ -121,6 +122,8 @@ class TasksExtension(Extension):
                 message=message,
             )
         )
+        if isinstance(answer, Refused):
+            raise _refused(answer)
         if answer.record is not None:
             if message is None:
                 self._reach_fleet().send(hint)
@@ -204,6 +207,16 @@ def _next_hint(record: Record) -> Hint:
         queue=record.queue,
         hard_limit_s=None if record.hard_limit_ms is None else record.hard_limit_ms / 1000,
     )
+
+
+def _refused(answer: Refused) -> MCPError:
+    texts = {
+        "closed": f"New tasks are not accepted now: {answer.detail}",
+        "owner": f"You have {answer.detail} unfinished tasks, which is the limit; call again when one has ended",
+        "tool": f"This tool has {answer.detail} unfinished tasks, which is the limit; call again later",
+        "queue": f"{answer.detail} tasks wait for a worker, which is the limit; call again later",
+    }
+    return MCPError(INTERNAL_ERROR, texts[answer.what], {"mcptasks/refused": answer.what})
 
 
 def _declared(ctx: Ctx) -> bool:

@@ -27,6 +27,18 @@ class Created:
     record: Record | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Answer of `create`: the fleet takes no task now, and nothing was stored.
+
+    `what`: "closed" (`detail` is the operator's reason), or the limit that is reached: "owner", "tool", "queue"
+    (`detail` is the limit).
+    """
+
+    what: Literal["closed", "owner", "tool", "queue"]
+    detail: str
+
+
 class CallerTransitions(Transitions):
     """What callers do to a task, through the MCP server."""
 
@@ -41,8 +53,8 @@ class CallerTransitions(Transitions):
         arguments_digest: str = "",
         settled: tuple[Guard, Mapping[str, Any]] | None = None,
         message: Envelope | None = None,
-    ) -> Created:
-        """The task exists and `read` finds it, or the idempotency key names the task that does.
+    ) -> Created | Refused:
+        """The task exists and `read` finds it, or the idempotency key names the task that does, or it is refused.
 
         `settled`: what was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip).
         `message`: pushed to the broker in the same moment, where the broker is the store.
@@ -59,7 +71,7 @@ class CallerTransitions(Transitions):
         idem = self.keys.idem(owner, submission.tool, idempotency_key or "")
         reply = await self.run_script(
             "create",
-            {**self.own(task_id, *TASK_KEYS), "idem": idem, **self.fleet("unsent", "expiry"), **self._broker(message)},
+            {**self.own(task_id, *TASK_KEYS), "idem": idem, **self._indexes(owner, submission.tool, message)},
             {
                 "task_id": task_id,
                 "tool": submission.tool,
@@ -77,9 +89,17 @@ class CallerTransitions(Transitions):
                 "schema": SCHEMA_VERSION,
                 "idem_digest": None if idempotency_key is None else arguments_digest,
                 "message": None if message is None else message.payload,
+                "retry_delays": " ".join(str(delay) for delay in policy.retry_ms),
+                "owner_max": settings.owner_max or None,
+                "tool_max": settings.tool_max or None,
+                "queue_max": settings.queue_max or None,
                 "answers": [] if settled is None else self._flat(settled[1]),
             },
         )
+        if reply[0] == "CLOSED":
+            return Refused("closed", reply[1])
+        if reply[0] == "FULL":
+            return Refused(reply[1], reply[2])
         if reply[0] != "CREATED":
             return Created(reply[0], reply[1])
         record = Record(
@@ -94,6 +114,7 @@ class CallerTransitions(Transitions):
             revision=1,
             token=0,
             attempt=0,
+            max_attempts=policy.max_attempts,
             queue=policy.queue or settings.queue,
             hard_limit_ms=policy.hard_limit_ms,
         )
@@ -141,14 +162,27 @@ class CallerTransitions(Transitions):
         unsent = reply[0] == "QUEUED" and message is None
         return Next(reply[0], hint_for(task_id, *reply[1:]) if unsent else None)
 
-    async def cancel(self, task_id: str, owner: str, message: str) -> str:
-        """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE."""
+    async def cancel(self, task_id: str, owner: str | None, message: str) -> str:
+        """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE.
+
+        `owner=None` is the operator. `message` becomes the status message of the cancelled task.
+        """
         reply = await self.run_script(
             "cancel",
             {**self.own(task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
-            {"task_id": task_id, "owner": owner, "wakes": self.keys.wakes, "message": message},
+            {
+                "task_id": task_id,
+                "owner": owner,
+                "operator": "1" if owner is None else "",
+                "wakes": self.keys.wakes,
+                "message": message,
+            },
         )
         return reply[0]
+
+    def _indexes(self, owner: str, tool: str, message: Envelope | None) -> dict[str, str]:
+        shares = {"active_owner": self.keys.active_of_owner(owner), "active_tool": self.keys.active_of_tool(tool)}
+        return {**self.fleet("unsent", "expiry", "admission", "active"), **shares, **self._broker(message)}
 
     def _broker(self, message: Envelope | None) -> dict[str, str]:
         # A script wants all its keys named; without a message this one is not touched.

@@ -10,10 +10,15 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | task:{id}:call             | text  | arguments and submission context (JSON)                          |
 | task:{id}:journal          | hash  | replay: asked `k:`, answers `a:`, steps `s:`, guard state `mrtr` |
 | idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
-| unsent                     | zset  | queued task -> when its message is sent again                    |
+| unsent                     | zset  | queued or retrying task -> when its message is sent (again)      |
 | leases                     | zset  | running task -> when its worker is taken for dead                |
 | expiry                     | zset  | unfinished task -> when its time is up                           |
 | countdowns                 | zset  | parked task -> when its countdown message is due                 |
+| active                     | zset  | unfinished task -> when its keys are gone                        |
+| active:owner:<sha256>      | zset  | the same per caller, kept where the caller's number is limited   |
+| active:tool:<tool>         | zset  | the same per tool, kept where the tool's number is limited       |
+| admission                  | hash  | present while new tasks are refused: `reason`                    |
+| workers                    | hash  | node name -> the worker's own word on its health (JSON)          |
 | sweeper                    | text  | which worker sweeps now                                          |
 | wakes                      | channel: `cancel <id>`, `answer <id>`, `lost <id> <token>`       |
 """
@@ -67,6 +72,29 @@ class Keys:
     def countdowns(self) -> str:
         """The fleet-wide budget of countdown messages."""
         return f"{self.prefix}countdowns"
+
+    @property
+    def active(self) -> str:
+        """The tasks that were admitted and have not ended."""
+        return f"{self.prefix}active"
+
+    def active_of_owner(self, owner: str) -> str:
+        """One caller's share of them; hashed, because owners are identities."""
+        return f"{self.active}:owner:{hashlib.sha256(owner.encode()).hexdigest()}"
+
+    def active_of_tool(self, tool: str) -> str:
+        """One tool's share of them."""
+        return f"{self.active}:tool:{tool}"
+
+    @property
+    def admission(self) -> str:
+        """Why new tasks are refused; absent while they are admitted."""
+        return f"{self.prefix}admission"
+
+    @property
+    def workers(self) -> str:
+        """The workers' words on their own health."""
+        return f"{self.prefix}workers"
 
     @property
     def sweeper(self) -> str:

@@ -27,6 +27,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from mcptasks.model import Status
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection, translated
 from mcptasks.store.keys import Keys
@@ -86,9 +87,9 @@ class Server:
 class Backlog:
     """What waits below our prefix."""
 
-    #: Tasks that no worker has claimed yet.
+    #: Tasks that no worker has claimed yet, those included that wait for a retry.
     unsent: int
-    #: How long the oldest of them has waited, as far as the sample shows; None: none waits.
+    #: How long the oldest queued one has waited, as far as the sample shows; None: none is queued.
     oldest_ms: int | None
     #: The Celery queue that one waits in.
     oldest_queue: str
@@ -258,11 +259,11 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
 
 
 async def _oldest(client: Redis, keys: Keys, task_ids: set[str], now_ms: int) -> tuple[int | None, str]:
-    """How long the one of these queued tasks that waits longest has waited, and in which queue."""
+    """How long the queued one of these tasks that waits longest has waited, and in which queue."""
     pipe = cast("Any", client.pipeline(transaction=False))
     for task_id in task_ids:
-        pipe.hmget(keys.task(task_id), "updated", "queue")
-    rows = [(int(updated), queue) for updated, queue in await pipe.execute() if updated]
+        pipe.hmget(keys.task(task_id), "status", "updated", "queue")
+    rows = [(int(updated), queue) for status, updated, queue in await pipe.execute() if status == Status.QUEUED]
     if not rows:
         return None, ""
     updated, queue = min(rows)

@@ -41,6 +41,7 @@ def read_record(fields: Mapping[str, str]) -> Record:
         revision=int(fields["rev"]),
         token=int(fields["token"]),
         attempt=int(fields["attempt"]),
+        max_attempts=int(fields["max_attempts"]),
         cancel_requested=fields.get("cancel") == "1",
         worker=fields.get("worker") or None,
         queue=fields["queue"],
@@ -62,12 +63,16 @@ def read_journal(fields: Mapping[str, str]) -> Journal:
 
 
 def read_claim(record: Sequence[str], call: str, journal: Sequence[str]) -> Claim:
-    """What claim.lua returned. A call that is missing or unreadable makes a claim without a submission."""
-    fields = pairs(record)
+    """What claim.lua returned."""
+    return claim_of(pairs(record), call, pairs(journal))
+
+
+def claim_of(fields: Mapping[str, str], call: str, journal: Mapping[str, str]) -> Claim:
+    """The claim of these stored values. A call that is missing or unreadable makes one without a submission."""
     return Claim(
         record=read_record(fields),
         submission=_submission(call),
-        journal=read_journal(pairs(journal)),
+        journal=read_journal(journal),
         progress=float(fields["progress"]) if fields.get("progress") else None,
     )
 

@@ -13,7 +13,7 @@ from typing import Literal, cast
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
 from mcptasks.store.connection import translated
-from mcptasks.store.records import read_claim, read_journal
+from mcptasks.store.records import claim_of, read_claim, read_journal
 from mcptasks.wire import clean, dumps, input_request
 
 
@@ -24,6 +24,7 @@ class RunTransitions(Transitions):
         """This worker runs the task once, or a `Next` says why not.
 
         HELD | STALE | TERMINAL | GONE | NEWER: drop the message. PARKED: send the hint with its countdown, if any.
+        EARLY: a retry whose time has not come; send the hint with the rest of its countdown.
         """
         settings = self.settings
         reply = await self.run_script(
@@ -44,6 +45,8 @@ class RunTransitions(Transitions):
             return read_claim(reply[2], reply[3], reply[4])
         if reply[0] == "PARKED":
             return Next("PARKED", countdown_hint(hint.task_id, reply))
+        if reply[0] == "EARLY":
+            return Next("EARLY", hint_for(hint.task_id, *reply[2:6], countdown_ms=int(reply[1])))
         return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")
 
     async def renew(self, runs: Iterable[tuple[str, int]]) -> list[Literal["RUNNING", "WAITING", "CANCEL", "LOST"]]:
@@ -108,6 +111,16 @@ class RunTransitions(Transitions):
         )
         return Next(reply[0], countdown_hint(claim.task_id, reply) if reply[0] == "PARKED" else None)
 
+    async def reload(self, task_id: str) -> Claim | None:
+        """The claim that stands now, for a process that runs it on behalf of the one that holds it; None: no task."""
+        with translated(self.settings):
+            async with self.connection.client.pipeline(transaction=True) as pipe:
+                pipe.hgetall(self.keys.task(task_id))
+                pipe.get(self.keys.call(task_id))
+                pipe.hgetall(self.keys.journal(task_id))
+                record, call, journal = cast("tuple[dict[str, str], str | None, dict[str, str]]", await pipe.execute())
+        return claim_of(record, call or "", journal) if record else None
+
     async def journal(self, task_id: str) -> Journal:
         """The task's journal as it is now."""
         with translated(self.settings):
@@ -145,6 +158,29 @@ class RunTransitions(Transitions):
             },
         )
         return reply[0]
+
+    async def retry(self, claim: Claim, message: str, error: str) -> Next:
+        """The task waits for its next retry: RETRYING (send the hint, if there is one: short delays are counted down).
+
+        EXHAUSTED: none is left, it has failed with this error (JSON). CANCELLED: it was to be cancelled, and is.
+        STALE | TERMINAL | GONE: this run may not write any more.
+        """
+        settings = self.settings
+        reply = await self.run_script(
+            "retry",
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "message": message,
+                "error": error,
+                "resend_ms": settings.resend_ms,
+                "countdown_max_ms": max(settings.countdowns_ms),
+                "budget": settings.countdown_budget,
+            },
+        )
+        countdown_ms = int(reply[1]) if reply[0] == "RETRYING" else 0
+        return Next(reply[0], hint_for(claim.task_id, *reply[2:6], countdown_ms=countdown_ms) if countdown_ms else None)
 
     async def release(self, claim: Claim) -> Next:
         """The claim is given back: RELEASED (send the hint) | STALE | TERMINAL | GONE. Not counted as an attempt.

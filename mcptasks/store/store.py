@@ -6,13 +6,15 @@ write; nothing is half done then, because a script either ran or did not.
 
 from __future__ import annotations
 
+from mcptasks.store.admission import AdmissionTransitions
 from mcptasks.store.callers import CallerTransitions
+from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
 
 
-class TaskStore(CallerTransitions, RunTransitions, UpkeepTransitions):
-    """The tasks of one prefix, for callers, workers and the sweeper."""
+class TaskStore(CallerTransitions, RunTransitions, UpkeepTransitions, AdmissionTransitions, RegistryTransitions):
+    """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 
     async def aclose(self) -> None:
         """The running loop's connections are closed."""

@@ -1,15 +1,18 @@
 -- The wish to cancel is stored. A task without a worker ends at once; a running one is told.
 --
 -- KEYS: task, call, journal, unsent, leases, expiry, countdowns
--- ARGV: task_id, owner, wakes, message
+-- ARGV: task_id, owner, operator, wakes, message
 -- RETURNS: CANCELLED | REQUESTED | FINISHED | GONE
 
 local r = redis.call('HMGET', task, 'owner', 'status', 'held')
-if not r[1] or r[1] ~= owner then return {'GONE'} end
+if not r[1] or r[1] ~= owner and operator ~= '1' then return {'GONE'} end
 if TERMINAL[r[2]] then return {'FINISHED'} end
 if r[2] == 'running' or r[3] == '1' then
   -- The flag outlives every process: the lease renewal reads it when nobody heard the publish.
-  if redis.call('HSETNX', task, 'cancel', '1') == 1 then touch(task, false) end
+  if redis.call('HSETNX', task, 'cancel', '1') == 1 then
+    redis.call('HSET', task, 'why', message)
+    touch(task, false)
+  end
   redis.call('PUBLISH', wakes, 'cancel ' .. task_id)
   return {'REQUESTED'}
 end

@@ -4,10 +4,10 @@
 -- KEYS: task, call, journal, unsent, leases, countdowns
 -- ARGV: task_id, run, look, lease_ms, worker, budget, schema, delays...
 -- RETURNS: CLAIMED attempt record call journal | HELD worker | STALE token | TERMINAL status | GONE | NEWER schema
---   | PARKED countdown_ms look run tool queue hard_limit
+--   | PARKED countdown_ms look run tool queue hard_limit | EARLY wait_ms run tool queue hard_limit
 
 local r = redis.call('HMGET', task, 'status', 'token', 'v', 'held', 'look', 'worker', 'attempt', 'resume',
-  'hard_limit', 'gone')
+  'hard_limit', 'gone', 'due')
 local status, token = r[1], r[2]
 if not status then
   redis.call('ZREM', unsent, task_id)
@@ -24,6 +24,11 @@ if status == 'parked' then
   local countdown, next_look =
     next_countdown({task = task, countdowns = countdowns}, task_id, budget, delays, tonumber(look) + 1)
   return {'PARKED', countdown, next_look, next_run(task)}
+end
+
+-- A retry never runs before its time by the store's clock, whatever the clock of the worker that counted it down.
+if status == 'retrying' and tonumber(r[11]) > now then
+  return {'EARLY', int(tonumber(r[11]) - now), next_run(task)}
 end
 
 local attempt = tonumber(r[7])

@@ -1,9 +1,9 @@
 -- The task exists, is readable, and its message counts as unsent; or the idempotency key names the one that does.
 --
--- KEYS: task, call, journal, idem, unsent, expiry, broker_queue
+-- KEYS: task, call, journal, idem, unsent, expiry, broker_queue, admission, active, active_owner, active_tool
 -- ARGV: task_id, tool, owner, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms, max_attempts,
---   hard_limit_ms, grace_ms, schema, idem_digest, message, answers...
--- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id
+--   hard_limit_ms, grace_ms, schema, idem_digest, message, retry_delays, owner_max, tool_max, queue_max, answers...
+-- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id | CLOSED reason | FULL what limit
 
 -- The same id again is our own client sending once more what it saw no answer to.
 local own = redis.call('HGET', task, 'created')
@@ -16,6 +16,13 @@ if idem_digest ~= '' then
   end
 end
 
+-- Nothing is reserved before this line, so a refusal leaves nothing behind.
+local reason = redis.call('HGET', admission, 'reason')
+if reason then return {'CLOSED', reason} end
+if queue_max ~= '' and redis.call('ZCARD', unsent) >= tonumber(queue_max) then return {'FULL', 'queue', queue_max} end
+if owner_max ~= '' and count_active(active_owner) >= tonumber(owner_max) then return {'FULL', 'owner', owner_max} end
+if tool_max ~= '' and count_active(active_tool) >= tonumber(tool_max) then return {'FULL', 'tool', tool_max} end
+
 -- An unfinished task outlives its ttl by another one, so that the sweeper can fail it before Redis removes it.
 local gone, expires = '', ''
 if ttl_ms ~= '' then
@@ -26,7 +33,7 @@ end
 redis.call('HSET', task, 'v', schema, 'id', task_id, 'tool', tool, 'owner', owner, 'status', 'queued',
   'created', int(now), 'updated', int(now), 'ttl', ttl_ms, 'expires', expires, 'gone', gone,
   'poll', poll_ms, 'poll_parked', poll_parked_ms, 'queue', queue, 'rev', '1', 'token', '0', 'attempt', '0',
-  'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0')
+  'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0', 'retry', retry_delays, 'retries', '0')
 redis.call('SET', call, call_json)
 expire_with_task(task, task, call)
 if mrtr ~= '' then
@@ -39,6 +46,11 @@ if idem_digest ~= '' then
   redis.call('HSET', task, 'idem', idem)
   expire_with_task(task, idem)
 end
+local counted = {active}
+if owner_max ~= '' then counted[#counted + 1] = active_owner end
+if tool_max ~= '' then counted[#counted + 1] = active_tool end
+for _, index in ipairs(counted) do index_add(index, gone == '' and 9e15 or tonumber(gone), task_id, gone) end
+redis.call('HSET', task, 'active', table.concat(counted, ' '))
 index_add(unsent, now + tonumber(resend_ms), task_id, gone)
 if expires ~= '' then index_add(expiry, tonumber(expires), task_id, gone) end
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end

@@ -52,7 +52,7 @@ end
 
 -- The task ends here. Its questions close, it leaves every index, and it is kept for one more ttl.
 local function settle(k, task_id, status, reason, message, field, payload)
-  local r = redis.call('HMGET', k.task, 'ttl', 'open')
+  local r = redis.call('HMGET', k.task, 'ttl', 'open', 'why', 'active')
   if r[2] and r[2] ~= '0' then
     for _, name in ipairs(redis.call('HKEYS', k.task)) do
       if string.sub(name, 1, 2) == 'q:' then redis.call('HDEL', k.task, name) end
@@ -61,6 +61,8 @@ local function settle(k, task_id, status, reason, message, field, payload)
   local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
   redis.call('HSET', k.task, 'status', status, 'reason', reason, 'open', '0', 'gone', gone)
   redis.call('HDEL', k.task, 'held', 'worker', 'deadline', 'resume')
+  -- Who cancelled said why; that is better than what we would say.
+  if status == 'cancelled' and r[3] then message = r[3] end
   if message ~= '' then redis.call('HSET', k.task, 'msg', message) end
   if field ~= '' then redis.call('HSET', k.task, field, payload) end
   touch(k.task, true)
@@ -71,6 +73,7 @@ local function settle(k, task_id, status, reason, message, field, payload)
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.expiry, task_id)
   redis.call('ZREM', k.countdowns, task_id)
+  for index in string.gmatch(r[4] or '', '%S+') do redis.call('ZREM', index, task_id) end
 end
 
 -- The task waits for a worker; its message counts as unsent until a run is claimed.
@@ -80,6 +83,12 @@ local function enqueue(k, task_id, resend_ms)
   index_add(k.unsent, now + tonumber(resend_ms), task_id, redis.call('HGET', k.task, 'gone'))
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.countdowns, task_id)
+end
+
+-- How many unfinished tasks an index has. Those that Redis has dropped meanwhile are dropped from it first.
+local function count_active(index)
+  redis.call('ZREMRANGEBYSCORE', index, '-inf', int(now))
+  return redis.call('ZCARD', index)
 end
 
 -- What a message for the task's next run needs: run number, tool, queue, hard limit.

@@ -1,0 +1,69 @@
+"""`mcptasks drain`: no new tasks, and back when the last admitted one has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from mcptasks.errors import MCPTasksError
+from mcptasks.model import duration_ms, label
+from mcptasks.operations import Operations
+
+#: Between two looks at what is left, for the line that shows it.
+_SHOW_S: Final = 0.5
+#: How many of the unfinished a time-out names.
+_NAMED: Final = 10
+
+
+class NotDrained(MCPTasksError):
+    """The time ran out before the last task ended."""
+
+
+def drain(
+    timeout: Annotated[str, typer.Option(help='Give up after this long ("90s", "10m"); empty: never.')] = "",
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel what is unfinished instead of waiting for it.")
+    ] = False,
+    reason: Annotated[str, typer.Option(help="What refused callers, and cancelled ones, are told.")] = "draining",
+) -> None:
+    """Close admission and wait until every admitted task has ended. Admission stays closed.
+
+    A task that waits for a person is unfinished: it is waited for, or with --cancel cancelled.
+    """
+    asyncio.run(_drain(duration_ms(timeout) if timeout else None, cancel, reason))
+
+
+async def _drain(timeout_ms: int | None, cancel: bool, reason: str) -> None:
+    console = Console(stderr=True)
+    async with Operations() as fleet:
+        await fleet.close_admission(reason)
+        if cancel:
+            console.print(f"{await fleet.cancel_all(reason)} tasks told to stop")
+        with console.status("") as line:
+            showing = asyncio.create_task(_show(fleet, line))
+            try:
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await fleet.drained()
+            except TimeoutError:
+                raise NotDrained(_left(await fleet.active())) from None
+            finally:
+                showing.cancel()
+    typer.echo("drained; admission is closed, `mcptasks admission open` opens it")
+
+
+async def _show(fleet: Operations, line: Status) -> None:
+    while True:
+        line.update(f"{len(await fleet.active())} unfinished")
+        await asyncio.sleep(_SHOW_S)
+
+
+def _left(active: list[str]) -> str:
+    names = ", ".join(label(task_id) for task_id in active[:_NAMED])
+    more = f" and {len(active) - _NAMED} more" if len(active) > _NAMED else ""
+    return (
+        f"{len(active)} tasks have not ended: {names}{more}. Admission is closed; `mcptasks admission open` opens it."
+    )

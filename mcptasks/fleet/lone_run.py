@@ -1,0 +1,39 @@
+"""The lone process of `isolation`: `python -m mcptasks.fleet.lone_run APP`, its order on standard input."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from celery.app.utils import find_app
+
+from mcptasks.dispatch import TASK_NAME
+from mcptasks.fleet.execute import perform_claimed
+from mcptasks.fleet.isolation import end_with_parent, read_order
+from mcptasks.fleet.portal import Portal
+
+
+async def run(portal: Portal, task_id: str, token: int) -> str:
+    """The word that the claimed run came to."""
+    claim = await portal.store.reload(task_id)
+    if claim is None or claim.token != token:
+        return "stale"
+    return await perform_claimed(portal, claim)
+
+
+def main() -> None:
+    """The run is over and its word is on standard output."""
+    order = read_order()
+    end_with_parent()
+    sys.path.insert(0, os.getcwd())
+    app = find_app(sys.argv[1])
+    app.finalize()
+    portal: Portal = app.tasks[TASK_NAME].portal
+    word = portal.start(run, portal, order["task_id"], order["token"]).result()
+    print(word, flush=True)
+    # Not an orderly end: a stuck tool's thread would hold it for ever.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Tells a deaf worker from a live one.
+
+A worker that lost its broker in the wrong moment may live, answer pings, and take no work. What gives it away: messages
+wait, it has free slots, and it receives nothing. Each worker measures that of itself and says so in the register.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+from typing import Any, Final
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from mcptasks.celery_seams import worker_counts
+from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.threads import LoopThread
+from mcptasks.settings import Settings
+from mcptasks.store.registry import WorkerPulse
+from mcptasks.store.store import TaskStore
+
+log: Final = logging.getLogger("mcptasks.fleet")
+
+#: An entry older than this is of a worker that does not live any more.
+FRESH_MS: Final = 15_000
+#: Silence of this length, with messages waiting and slots free, is deafness. BRPOP answers within a second.
+DEAF_MS: Final = 15_000
+_EVERY_S: Final = 2.0
+
+
+class Hearing:
+    """Decides from one look after the other whether the worker hears its queues."""
+
+    def __init__(self) -> None:
+        self._received = -1
+        self._since_ms: int | None = None
+
+    def deaf_ms(self, now_ms: int, *, waiting: int | None, active: int, slots: int, received: int) -> int:
+        """For how long messages have waited that this worker could have taken. `waiting=None`: the broker is away."""
+        took_some, self._received = received != self._received, received
+        if took_some or waiting == 0 or active >= slots:
+            self._since_ms = None
+            return 0
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        return now_ms - self._since_ms
+
+
+class Pulse:
+    """Reports the worker of this process to the register, from a thread of its own."""
+
+    def __init__(self, settings: Settings, app: Celery, worker: Any, queues: Iterable[str]) -> None:
+        self._app, self._queues = app, tuple(queues)
+        self._name: str = worker.hostname
+        self._slots: int = worker.concurrency
+        self._store = TaskStore(settings)
+        self._hearing = Hearing()
+        self._thread = LoopThread("mcptasks-pulse", [self._beating])
+
+    def start(self) -> None:
+        """The worker reports itself."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """The worker has signed off."""
+        self._thread.close()
+
+    async def _beating(self) -> None:
+        async with aclosing(self._store):
+            try:
+                while True:
+                    await self._beat()
+                    await asyncio.sleep(_EVERY_S)
+            finally:
+                with suppress(StoreUnavailable):
+                    await asyncio.shield(self._store.sign_off(self._name))
+
+    async def _beat(self) -> None:
+        active, received = worker_counts()
+        waiting = await asyncio.to_thread(self._waiting)
+        try:
+            now_ms = await self._store.now_ms()
+            deaf_ms = self._hearing.deaf_ms(
+                now_ms, waiting=waiting, active=active, slots=self._slots, received=received
+            )
+            pulse = WorkerPulse(
+                at_ms=now_ms,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                slots=self._slots,
+                active=active,
+                received=received,
+                waiting=waiting,
+                deaf_ms=deaf_ms,
+            )
+            await self._store.report(self._name, pulse)
+        except StoreUnavailable as exc:
+            log.warning("The worker's health is not reported: %s", exc)
+
+    def _waiting(self) -> int | None:
+        try:
+            with self._app.connection_for_read() as connection:
+                channel = connection.default_channel
+                counts = (channel.queue_declare(queue, passive=True).message_count for queue in self._queues)
+                return sum(counts)
+        except (OperationalError, OSError, *self._app.connection_for_read().channel_errors):
+            return None

@@ -1,0 +1,36 @@
+"""What operators do to the fleet as a whole: close and open admission, see what is unfinished."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from mcptasks.store.base import Transitions
+from mcptasks.store.connection import translated
+
+
+class AdmissionTransitions(Transitions):
+    """The fleet's door."""
+
+    async def close_admission(self, reason: str) -> None:
+        """New tasks are refused with this reason, before any record exists; admitted ones go on."""
+        with translated(self.settings):
+            await self.connection.client.hset(self.keys.admission, "reason", reason)
+
+    async def open_admission(self) -> None:
+        """New tasks are accepted."""
+        with translated(self.settings):
+            await self.connection.client.delete(self.keys.admission)
+
+    async def admission(self) -> str | None:
+        """Why new tasks are refused; None while they are accepted."""
+        with translated(self.settings):
+            return cast("str | None", await self.connection.client.hget(self.keys.admission, "reason"))
+
+    async def active(self) -> list[str]:
+        """The ids of all tasks that were admitted and have not ended, those not yet started included, in lexical order.
+
+        Taken from one index that create and settle keep within their own scripts: there is no moment in which an
+        admitted task is missing from it. Tasks whose keys Redis has dropped are not counted.
+        """
+        reply = await self.run_script("active", self.fleet("active"), {})
+        return sorted(reply[1:])

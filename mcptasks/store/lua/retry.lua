@@ -1,0 +1,39 @@
+-- The task waits for its next retry, or has failed with this error because none is left.
+--
+-- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- ARGV: task_id, token, message, error, resend_ms, countdown_max_ms, budget
+-- RETURNS: RETRYING countdown_ms run tool queue hard_limit | EXHAUSTED | CANCELLED | STALE | TERMINAL | GONE
+
+local no = refused(task, token)
+if no then return {no} end
+local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
+  countdowns = countdowns}
+if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
+
+local r = redis.call('HMGET', task, 'retry', 'retries', 'gone')
+local delays = {}
+for delay in string.gmatch(r[1], '%d+') do delays[#delays + 1] = tonumber(delay) end
+local nth = tonumber(r[2]) + 1
+local delay = delays[nth]
+if not delay then
+  settle(k, task_id, 'failed', 'retries_exhausted', message, 'error', error)
+  return {'EXHAUSTED'}
+end
+
+-- Asked for, so not an attempt lost: `resume` keeps the count of lost workers as it is.
+redis.call('HSET', task, 'status', 'retrying', 'retries', int(nth), 'due', int(now + delay), 'msg', message,
+  'resume', '1', 'resends', '0')
+redis.call('HDEL', task, 'held', 'worker', 'deadline')
+redis.call('ZREM', leases, task_id)
+touch(task, true)
+
+-- A short delay travels as a countdown, if the fleet's budget has room; the sweeper has every delay.
+redis.call('ZREMRANGEBYSCORE', countdowns, '-inf', int(now - 1))
+local countdown = 0
+if delay <= tonumber(countdown_max_ms) and redis.call('ZCARD', countdowns) < tonumber(budget) then
+  countdown = delay
+  index_add(countdowns, now + delay, task_id, r[3])
+end
+local patience = countdown > 0 and tonumber(resend_ms) or 0
+index_add(unsent, now + delay + patience, task_id, r[3])
+return {'RETRYING', int(countdown), next_run(task)}

@@ -1,0 +1,60 @@
+"""The workers' register: each says every few seconds that it lives, and whether it hears its queue."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, cast
+
+from mcptasks.store.base import Transitions
+from mcptasks.store.connection import translated
+
+#: The register outlives its last entry by a day, for those who look at what happened.
+_KEPT_S: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPulse:
+    """What a worker says of itself."""
+
+    #: By the store's clock; how long ago is `age_ms`.
+    at_ms: int
+    host: str
+    pid: int
+    slots: int
+    active: int
+    #: Messages since it started.
+    received: int
+    #: Messages that wait in its queues; None: the broker does not tell.
+    waiting: int | None
+    #: For how long messages have waited while it had free slots and took none; 0: it hears its queues.
+    deaf_ms: int
+
+
+class RegistryTransitions(Transitions):
+    """Who works here."""
+
+    async def report(self, name: str, pulse: WorkerPulse) -> None:
+        """The worker's entry says this."""
+        with translated(self.settings):
+            client = self.connection.client
+            await client.hset(self.keys.workers, name, json.dumps(asdict(pulse)))
+            await client.expire(self.keys.workers, _KEPT_S)
+
+    async def sign_off(self, name: str) -> None:
+        """The worker has no entry: it went down in order."""
+        with translated(self.settings):
+            await self.connection.client.hdel(self.keys.workers, name)
+
+    async def now_ms(self) -> int:
+        """The store's clock."""
+        with translated(self.settings):
+            seconds, micros = await self.connection.client.time()
+        return seconds * 1000 + micros // 1000
+
+    async def workers(self) -> dict[str, WorkerPulse]:
+        """Every entry by node name, dead workers' included until a day after the last entry."""
+        with translated(self.settings):
+            entries = cast("dict[str, str]", await self.connection.client.hgetall(self.keys.workers))
+        loaded: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in entries.items()}
+        return {name: WorkerPulse(**entry) for name, entry in loaded.items()}
