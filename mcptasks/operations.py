@@ -20,7 +20,7 @@ class Operations:
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._store = TaskStore(settings or Settings())
+        self._store = TaskStore(settings or Settings.load())
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
 from mcptasks.errors import ConfigurationError
 from mcptasks.model import Duration, duration_ms
@@ -69,48 +69,79 @@ class Policy:
         return self.time_limit_ms + self.grace_ms + self.hold_ms + KILL_MARGIN_MS
 
 
-def make_policy(
-    *,
-    mode: Mode | str | ModePicker = Mode.OPTIONAL,
-    ttl: Duration | None = None,
-    unlimited: bool = False,
-    queue: str | None = None,
-    time_limit: Duration | None = None,
-    cancel_grace: Duration | None = None,
-    hold: Duration | None = None,
-    max_attempts: int = 3,
-    on_worker_lost: str = "rerun",
-    retry: Sequence[Duration] = (),
-    prelude: bool = False,
-) -> Policy:
+class PolicyOptions(TypedDict, total=False):
+    """What `@tasks.durable(...)` takes."""
+
+    mode: Mode | str | ModePicker
+    """"optional" (a task when the client declared the extension; the default), "required", "forbidden", or a function
+    of (call params, owner) that returns one of these per call."""
+    ttl: Duration
+    """How long the task stays readable, from its creation and again from its end. Default: the settings'."""
+    unlimited: bool
+    """The task is never removed by time."""
+    queue: str
+    """The Celery queue. Default: the settings'."""
+    time_limit: Duration
+    """Wall-clock limit of one run; waiting for a person does not count. Default: none."""
+    cancel_grace: Duration
+    """How long a run may take to stop after a cancel before the task is settled without it (default: as long as it
+    likes), and after its time limit (default: 5 s)."""
+    hold: Duration
+    """How long a run that asked something keeps its worker for the answers, over all its questions, before it parks.
+    Default: not at all."""
+    max_attempts: int
+    """Runs that may be lost to dying workers before the task fails as `worker_lost`. Default: 3."""
+    on_worker_lost: Literal["rerun", "fail"]
+    """"rerun" (within `max_attempts`; the default), or "fail" on the first loss: for what must never begin twice."""
+    retry: Sequence[Duration]
+    """Delays of the retries that the tool may ask for with `raise Retry(...)`, for instance [1, 5, 30] or
+    `exponential(1, 5)`. Lost workers, cancels and ordinary errors do not use them up."""
+    prelude: bool
+    """Questions that the tool asks by returning them are settled on the request itself, before the task exists. The
+    first round then runs in the server process."""
+
+
+def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
     """The policy these options mean.
 
     Raises:
-        ConfigurationError: an option makes no sense, or two contradict each other.
+        ConfigurationError: an option is unknown, makes no sense, or two contradict each other.
     """
-    if isinstance(mode, str):
-        try:
-            mode = Mode(mode)
-        except ValueError:
-            raise ConfigurationError(f"mode={mode!r}: choose forbidden, optional, required, or a function") from None
-    if max_attempts < 1:
+    if unknown := options.keys() - PolicyOptions.__annotations__.keys():
+        known = ", ".join(PolicyOptions.__annotations__)
+        raise ConfigurationError(f"unknown option {', '.join(sorted(unknown))}; there are {known}")
+    attempts, on_worker_lost = options.get("max_attempts", 3), options.get("on_worker_lost", "rerun")
+    if attempts < 1:
         raise ConfigurationError("max_attempts must be at least 1")
     if on_worker_lost not in ("rerun", "fail"):
         raise ConfigurationError(f"on_worker_lost={on_worker_lost!r}: choose rerun or fail")
-    if unlimited and ttl is not None:
+    if options.get("unlimited") and "ttl" in options:
         raise ConfigurationError("ttl and unlimited=True contradict each other; give one")
     return Policy(
-        mode=mode,
-        ttl_ms=None if ttl is None else duration_ms(ttl),
-        unlimited=unlimited,
-        queue=queue,
-        time_limit_ms=None if time_limit is None else duration_ms(time_limit),
-        cancel_grace_ms=None if cancel_grace is None else duration_ms(cancel_grace),
-        hold_ms=0 if hold is None else duration_ms(hold),
-        max_attempts=1 if on_worker_lost == "fail" else max_attempts,
-        retry_ms=tuple(duration_ms(delay) for delay in retry),
-        prelude=prelude,
+        mode=_mode(options.get("mode", Mode.OPTIONAL)),
+        ttl_ms=_optional_ms(options.get("ttl")),
+        unlimited=options.get("unlimited", False),
+        queue=options.get("queue"),
+        time_limit_ms=_optional_ms(options.get("time_limit")),
+        cancel_grace_ms=_optional_ms(options.get("cancel_grace")),
+        hold_ms=_optional_ms(options.get("hold")) or 0,
+        max_attempts=1 if on_worker_lost == "fail" else attempts,
+        retry_ms=tuple(duration_ms(delay) for delay in options.get("retry", ())),
+        prelude=options.get("prelude", False),
     )
+
+
+def _mode(mode: Mode | str | ModePicker) -> Mode | ModePicker:
+    if not isinstance(mode, str):
+        return mode
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise ConfigurationError(f"mode={mode!r}: choose forbidden, optional, required, or a function") from None
+
+
+def _optional_ms(value: Duration | None) -> int | None:
+    return None if value is None else duration_ms(value)
 
 
 def check_ttl(policy: Policy, default_ttl_ms: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcptasks.errors import ConfigurationError
@@ -94,6 +95,29 @@ class Settings(BaseSettings):
         if forbidden := {"authorization", "cookie", "proxy-authorization"} & set(self.headers):
             raise ValueError(f"headers may not name {', '.join(sorted(forbidden))}: credentials are never stored")
         return self
+
+    @field_validator("redis_url")
+    @classmethod
+    def _a_store(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("redis", "rediss"):
+            raise ValueError("must be redis://host:port/number, or rediss:// for TLS")
+        return url
+
+    @classmethod
+    def load(cls) -> Self:
+        """The settings that the environment says.
+
+        Raises:
+            ConfigurationError: a variable cannot be read, or two contradict each other; it names them.
+        """
+        try:
+            return cls()
+        except ValidationError as exc:
+            lines = (
+                f"{'MCPTASKS_' + str(e['loc'][0]).upper() if e['loc'] else 'MCPTASKS_*'}: {e['msg']}"
+                for e in exc.errors()
+            )
+            raise ConfigurationError("; ".join(lines)) from None
 
     @property
     def broker(self) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack
 
 from mcptasks import seams
 from mcptasks.dispatch import Publisher
 from mcptasks.errors import ConfigurationError
 from mcptasks.fleet.app import App, make_app, serve_tasks
 from mcptasks.fleet.portal import Portal
-from mcptasks.model import Duration
-from mcptasks.policy import Mode, ModePicker, attach, check_ttl, make_policy, policy_of
+from mcptasks.policy import PolicyOptions, attach, check_ttl, make_policy, policy_of
 from mcptasks.server.extension import TasksExtension
 from mcptasks.server.owner import OwnerOf, token_owner
 from mcptasks.settings import Settings
@@ -39,62 +38,19 @@ class Tasks(TasksExtension):
 
     def __init__(self, settings: Settings | None = None, *, owner: OwnerOf = token_owner) -> None:
         #: What MCPTASKS_* said. (`settings` is the name of what an extension advertises, which is nothing here.)
-        self.config = settings or Settings()
+        self.config = settings or Settings.load()
         super().__init__(TaskStore(self.config), owner)
         self.app: App | None = None
 
-    def durable(
-        self,
-        *,
-        mode: Mode | str | ModePicker = Mode.OPTIONAL,
-        ttl: Duration | None = None,
-        unlimited: bool = False,
-        queue: str | None = None,
-        time_limit: Duration | None = None,
-        cancel_grace: Duration | None = None,
-        hold: Duration | None = None,
-        max_attempts: int = 3,
-        on_worker_lost: str = "rerun",
-        retry: Sequence[Duration] = (),
-        prelude: bool = False,
-    ) -> Callable[[F], F]:
+    def durable(self, **options: Unpack[PolicyOptions]) -> Callable[[F], F]:
         """The function, registered below as a tool, runs as a durable task. The function itself is unchanged.
 
-        Args:
-            mode: "optional" (a task when the client declared the extension), "required", "forbidden", or a function of
-                (call params, owner) that returns one of these per call.
-            ttl: how long the task stays readable, from its creation and again from its end. Default: the settings'.
-            unlimited: the task is never removed by time.
-            queue: the Celery queue. Default: the settings'.
-            time_limit: wall-clock limit of one run; waiting for a person does not count. Default: none.
-            cancel_grace: how long a run may take to stop after a cancel before the task is settled without it, and
-                after its time limit (there the default is 5 s).
-            hold: how long a run that asked something keeps its worker for the answers, over all its questions, before
-                it parks. Default: 0.
-            max_attempts: runs that may be lost to dying workers before the task fails as `worker_lost`.
-            on_worker_lost: "rerun" (within `max_attempts`), or "fail" on the first loss, for tools that must never
-                begin twice.
-            retry: delays of the retries that the tool may ask for with `raise Retry(...)`, for instance [1, 5, 30] or
-                `exponential(1, 5)`. Lost workers, cancels and ordinary errors do not use them up.
-            prelude: questions that the tool asks by returning them are settled on the request itself, first. The first
-                round then runs in the server process.
+        `PolicyOptions` says what each option does.
 
         Raises:
-            ConfigurationError: an option makes no sense, or two contradict each other.
+            ConfigurationError: an option is unknown, makes no sense, or two contradict each other.
         """
-        policy = make_policy(
-            mode=mode,
-            ttl=ttl,
-            unlimited=unlimited,
-            queue=queue,
-            time_limit=time_limit,
-            cancel_grace=cancel_grace,
-            hold=hold,
-            max_attempts=max_attempts,
-            on_worker_lost=on_worker_lost,
-            retry=retry,
-            prelude=prelude,
-        )
+        policy = make_policy(**options)
         check_ttl(policy, self.config.ttl_ms)
 
         def decorate(fn: F) -> F:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Final
 
 from packaging.specifiers import SpecifierSet
 from rich.filesize import decimal
 
+from mcptasks.cli.verdict import Check, Status, span
 from mcptasks.settings import Settings
 from mcptasks.store.probe import Backlog, Facts, Server, Trouble
 
@@ -29,39 +29,6 @@ KEYS_OF_A_TASK: Final = 2
 #: What a server may take to answer a client whose store is away; the store is tried twice.
 PROMISED_MS: Final = 5_000
 
-#: Unit, its size, and the shortest duration that is told in it, all in milliseconds.
-_UNITS: Final = (
-    ("days", 86_400_000, 2 * 86_400_000),
-    ("h", 3_600_000, 2 * 3_600_000),
-    ("min", 60_000, 2 * 60_000),
-    ("s", 1_000, 1_000),
-    ("ms", 1, 0),
-)
-
-
-class Status(StrEnum):
-    """The verdict of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    #: It could not be looked at.
-    SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report: the verdict, what was found, and what to do about it ("" when nothing is to be done)."""
-
-    check: str
-    status: Status
-    found: str
-    advice: str = ""
-
-    def as_json(self) -> dict[str, str]:
-        """The check for machines."""
-        return {name: str(value) for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True, slots=True)
 class Package:
@@ -75,19 +42,6 @@ class Package:
     def will_do(self) -> bool:
         """It is there, in one of those versions."""
         return bool(self.installed) and SpecifierSet(self.wanted).contains(self.installed, prereleases=True)
-
-
-def exit_code(checks: Sequence[Check], *, strict: bool) -> int:
-    """1 when a check failed, or when one warned and `strict`; else 0."""
-    bad = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
-    return int(any(check.status in bad for check in checks))
-
-
-def span(ms: float) -> str:
-    """A duration for people: "0.3 ms", "5 s", "12 min", "3 h", "2 days"."""
-    unit, size = next((unit, size) for unit, size, least in _UNITS if ms >= least)
-    value = ms / size
-    return f"{round(value, 0 if value >= 10 else 1):g} {unit}"
 
 
 def versions(packages: Sequence[Package], shown: Sequence[str]) -> Check:
@@ -256,6 +210,17 @@ def expiry(server: Server, unlimited: Sequence[str]) -> Check:
         return Check("expiry", Status.OK, found)
     advice = "Give tools a ttl instead of unlimited=True, and keep other applications out of this database."
     return Check("expiry", Status.WARN, f"{found}: up to {at_most:,} tasks that stay in memory for ever", advice)
+
+
+def admission(backlog: Backlog, queue_max: int) -> Check:
+    """Whether new tasks are accepted."""
+    if backlog.closed is not None:
+        found = f"an operator has new tasks refused: {backlog.closed}"
+        return Check("admission", Status.WARN, found, "Run mcptasks admission open when the reason is gone.")
+    if queue_max and backlog.unsent >= queue_max:
+        found = f"new tasks are refused: {backlog.unsent:,} wait, and queue_max is {queue_max:,}"
+        return Check("admission", Status.WARN, found, "Start more workers, or raise MCPTASKS_QUEUE_MAX.")
+    return Check("admission", Status.OK, "new tasks are accepted")
 
 
 def outbox(backlog: Backlog) -> Check:

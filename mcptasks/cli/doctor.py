@@ -24,8 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli import checks, fleet_checks
-from mcptasks.cli.checks import Check, Status
 from mcptasks.cli.subject import Subject, bad_variables, installed, load_subject, unreadable_urls
+from mcptasks.cli.verdict import Check, Status, exit_code
 from mcptasks.fleet import health
 from mcptasks.settings import Settings
 from mcptasks.store.connection import address
@@ -39,7 +39,7 @@ PATIENCE_S: Final = 3.0
 
 SHOWN_VERSIONS: Final = ("Python", "mcp", "celery", "redis")
 SERVER_CHECKS: Final = ("persistence", "eviction", "memory", "expiry")
-BACKLOG_CHECKS: Final = ("outbox", "overdue", "sweeper")
+BACKLOG_CHECKS: Final = ("admission", "outbox", "overdue", "sweeper")
 STORE_CHECKS: Final = (*SERVER_CHECKS, "clock", *BACKLOG_CHECKS)
 APP_CHECKS: Final = ("profile", "workers", "queues", "pool", "limits")
 
@@ -62,7 +62,7 @@ def doctor(
         typer.echo(json.dumps([check.as_json() for check in report], indent=2, ensure_ascii=False))
     else:
         _show(report)
-    code = checks.exit_code(report, strict=strict)
+    code = exit_code(report, strict=strict)
     if examination.unfinished:
         # The interpreter would wait for the thread of a hanging name lookup.
         sys.stdout.flush()
@@ -142,20 +142,26 @@ def _store_checks(facts: Facts | Trouble, settings: Settings, subject: Subject |
     if isinstance(facts, Trouble):
         return [*found, *_skipped(STORE_CHECKS, "the store cannot be asked")]
     unlimited = [tool.name for tool in subject.tools if tool.unlimited] if subject else []
-    return [*found, *_server_checks(facts.server, unlimited), checks.clock(facts), *_backlog_checks(facts.backlog)]
+    return [
+        *found,
+        *_server_checks(facts.server, unlimited),
+        checks.clock(facts),
+        *_backlog_checks(facts.backlog, settings),
+    ]
 
 
 def _server_checks(server: Server | None, unlimited: Sequence[str]) -> list[Check]:
     if server is None:
         return _skipped(SERVER_CHECKS, "this user may not ask for INFO")
-    judge = [checks.persistence, checks.eviction, checks.memory]
+    judge = (checks.persistence, checks.eviction, checks.memory)
     return [*(check(server) for check in judge), checks.expiry(server, unlimited)]
 
 
-def _backlog_checks(backlog: Backlog | None) -> list[Check]:
+def _backlog_checks(backlog: Backlog | None, settings: Settings) -> list[Check]:
     if backlog is None:
         return _skipped(BACKLOG_CHECKS, "the keys below MCPTASKS_PREFIX cannot be read")
-    return [check(backlog) for check in (checks.outbox, checks.overdue, checks.sweeper)]
+    judge = (checks.outbox, checks.overdue, checks.sweeper)
+    return [checks.admission(backlog, settings.queue_max), *(check(backlog) for check in judge)]
 
 
 def _fleet_checks(survey: health.Survey, subject: Subject | None, settings: Settings) -> list[Check]:

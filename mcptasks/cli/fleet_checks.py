@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mcptasks.cli.checks import Check, Status, span
+from mcptasks.cli.verdict import Check, Status, span
 from mcptasks.fleet.health import Redelivery, Rule, Survey, Worker
 
 POOLS: Final = ("prefork", "threads")

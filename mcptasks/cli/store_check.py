@@ -12,4 +12,4 @@ def require_store() -> None:
     Raises:
         StoreUnavailable: it does not.
     """
-    ping(Settings())
+    ping(Settings.load())

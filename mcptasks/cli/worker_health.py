@@ -37,7 +37,7 @@ def health(name: str) -> None:
 
 
 async def _look() -> tuple[dict[str, WorkerPulse], int]:
-    store = TaskStore(Settings())
+    store = TaskStore(Settings.load())
     try:
         return await store.workers(), await store.now_ms()
     finally:

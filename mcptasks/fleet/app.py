@@ -75,7 +75,7 @@ def make_app(settings: Settings) -> Celery:
 
 
 def _is_amqp(broker: str) -> bool:
-    return urlsplit(broker).scheme.startswith("amqp")
+    return urlsplit(broker).scheme in ("amqp", "amqps", "pyamqp")
 
 
 def _transport_options(settings: Settings) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Final
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Claim, label
 from mcptasks.store.store import TaskStore
-from mcptasks.wire import clean
 
 log: Final = logging.getLogger("mcptasks.runtime")
 
@@ -20,7 +19,7 @@ _INTERVAL_S: Final = 0.1
 def describe(progress: float, total: float | None, message: str | None) -> str:
     """What the client reads as `statusMessage`."""
     numbers = f"{progress:g}/{total:g}" if total is not None else f"{progress:g}"
-    return f"{clean(message)} ({numbers})" if message else numbers
+    return f"{message} ({numbers})" if message else numbers
 
 
 class Reporter:

@@ -98,17 +98,19 @@ class Run:
                 # First the pass unwinds, then the task parks: an answer that comes at once must not start a second run
                 # beside the rest of this one.
                 await one.abandon()
-                return await self._after(await self._ask(step, hold=False), step)
+                return _clings(job) if one.stuck else await self._after(await self._ask(step, hold=False), step)
             asked = await self._ask(step, hold=True)
             if asked.outcome != "HELD":
                 await one.abandon()
-                return await self._after(asked, step)
+                return _clings(job) if one.stuck else await self._after(asked, step)
             if await self._answered_within(hold_s) and step.guard is None:
                 one.deliver(await self._journal())
                 continue
             if self.interrupt.requested:
                 return await one.stop()
             await one.abandon()
+            if one.stuck:
+                return _clings(job)
             return await self._after(await patiently(lambda: self._store.park(self.claim), self._name), step)
         return step
 
@@ -149,6 +151,10 @@ class Run:
             self._held_s += loop.time() - started
             answered.cancel()
             stop.cancel()
+
+
+def _clings(job: Job) -> End:
+    return _damaged(f"{job.submission.tool} asked, and then did not let go of its worker when it was to wait")
 
 
 def _damaged(why: str) -> End:

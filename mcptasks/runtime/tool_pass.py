@@ -14,7 +14,7 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult
 from mcptasks import seams
 from mcptasks.errors import Cancelled as CancelledInTool
 from mcptasks.model import Claim, Journal, Question, Reason, Submission
-from mcptasks.policy import DEFAULT_GRACE_MS, Policy
+from mcptasks.policy import Policy
 from mcptasks.runtime import detached
 from mcptasks.runtime.channel import TaskChannel, require_capability
 from mcptasks.runtime.current import CurrentRun, current_run
@@ -29,7 +29,9 @@ from mcptasks.store.store import TaskStore
 
 #: After the first question the pass waits this long for its siblings (`gather`, task groups): they are asked together.
 _SETTLE_S: Final = 0.01
-_UNWIND_S: Final = DEFAULT_GRACE_MS / 1000
+#: A pass that is let go may clean up for this long. While it does, its task cannot park: an answer would start the next
+#: run beside it.
+_UNWIND_S: Final = 60.0
 
 
 class ToolExited(Exception):
@@ -103,9 +105,8 @@ class ToolPass:
             return self._stopped()
         interrupt, seen = self._job.interrupt, 0
         while True:
-            if (
-                len(interrupt.kinds) > seen and not self._sync
-            ):  # a thread cannot be interrupted, it looks at `cancelled()`
+            # A thread cannot be interrupted; it looks at `cancelled()`.
+            if len(interrupt.kinds) > seen and not self._sync:
                 self._task.cancel()
             seen = len(interrupt.kinds)
             news = asyncio.get_running_loop().create_task(interrupt.wait(seen))
@@ -122,7 +123,10 @@ class ToolPass:
                 return self._stopped(timed_out=True)
 
     async def abandon(self) -> None:
-        """The pass is over without an end and its outcome is void: the tool will run again from the top."""
+        """The pass is over without an end and its outcome is void: the tool will run again from the top.
+
+        `stuck` is True when the tool did not let go within a minute.
+        """
         self._channel.park()
         self._scope.cancel()
         if self._task is not None:

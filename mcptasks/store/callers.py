@@ -12,7 +12,7 @@ from mcptasks.policy import Policy
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
 from mcptasks.store.connection import translated
 from mcptasks.store.records import read_record
-from mcptasks.wire import dumps
+from mcptasks.wire import clean, dumps
 
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
 EXPIRY_GRACE_MS: Final = 60_000
@@ -175,7 +175,7 @@ class CallerTransitions(Transitions):
                 "owner": owner,
                 "operator": "1" if owner is None else "",
                 "wakes": self.keys.wakes,
-                "message": message,
+                "message": clean(message),
             },
         )
         return reply[0]

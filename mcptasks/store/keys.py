@@ -80,7 +80,8 @@ class Keys:
 
     def active_of_owner(self, owner: str) -> str:
         """One caller's share of them; hashed, because owners are identities."""
-        return f"{self.active}:owner:{hashlib.sha256(owner.encode()).hexdigest()}"
+        digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self.active}:owner:{digest}"
 
     def active_of_tool(self, tool: str) -> str:
         """One tool's share of them."""

@@ -100,6 +100,8 @@ class Backlog:
     overdue_unsent: int
     #: The worker that sweeps; None: no worker does.
     sweeper: str | None
+    #: Why an operator has new tasks refused; None: they are accepted.
+    closed: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,11 +242,11 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
     # The sweeper's own term: a sweeper that died is replaced by then.
     late = now_ms - settings.sweep_ms * 3
     pipe = cast("Any", client.pipeline(transaction=False))
-    pipe.zcard(keys.unsent).zcard(keys.leases).get(keys.sweeper)
+    pipe.zcard(keys.unsent).zcard(keys.leases).get(keys.sweeper).hget(keys.admission, "reason")
     for index in (keys.leases, keys.expiry, keys.unsent):
         pipe.zcount(index, "-inf", late)
     pipe.zrange(keys.unsent, 0, SAMPLE - 1).zrange(keys.unsent, -SAMPLE, -1)
-    unsent, running, sweeper, leases, expiry, messages, head, tail = await pipe.execute()
+    unsent, running, sweeper, closed, leases, expiry, messages, head, tail = await pipe.execute()
     oldest_ms, queue = await _oldest(client, keys, {*head, *tail}, now_ms)
     return Backlog(
         unsent=unsent,
@@ -255,6 +257,7 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
         overdue_expiry=expiry,
         overdue_unsent=messages,
         sweeper=sweeper,
+        closed=closed,
     )
 
 

@@ -163,6 +163,7 @@ class RunTransitions(Transitions):
         """The task waits for its next retry: RETRYING (send the hint, if there is one: short delays are counted down).
 
         EXHAUSTED: none is left, it has failed with this error (JSON). CANCELLED: it was to be cancelled, and is.
+        COLD: the run was held; its task goes on waiting for its answers, and no retry is used up.
         STALE | TERMINAL | GONE: this run may not write any more.
         """
         settings = self.settings
@@ -172,10 +173,10 @@ class RunTransitions(Transitions):
             {
                 "task_id": claim.task_id,
                 "token": claim.token,
-                "message": message,
+                "message": clean(message),
                 "error": error,
                 "resend_ms": settings.resend_ms,
-                "countdown_max_ms": max(settings.countdowns_ms),
+                "countdown_max_ms": max(settings.countdowns_ms, default=0),
                 "budget": settings.countdown_budget,
             },
         )

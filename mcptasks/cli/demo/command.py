@@ -137,7 +137,7 @@ def _perform(url: str, fleet: DevFleet, folder: Path, log: IO[str], screen: Scre
 
 
 async def _tour(url: str, fleet: DevFleet, folder: Path, screen: Screen) -> None:
-    store = TaskStore(Settings())
+    store = TaskStore(Settings.load())
     outcomes: list[tuple[str, Outcome]] = []
     try:
         async with client(url) as connection:

@@ -148,7 +148,7 @@ class Screen:
         def show(percent: float, message: str) -> None:
             nonlocal printed, last
             last = f"{percent:3.0f} %  {message}"
-            if percent >= printed + _PLAIN_STEP or percent == 100:
+            if percent >= printed + _PLAIN_STEP or printed < percent == 100:
                 printed = percent
                 self.line("", last)
                 last = ""

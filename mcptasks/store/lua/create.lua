@@ -33,7 +33,8 @@ end
 redis.call('HSET', task, 'v', schema, 'id', task_id, 'tool', tool, 'owner', owner, 'status', 'queued',
   'created', int(now), 'updated', int(now), 'ttl', ttl_ms, 'expires', expires, 'gone', gone,
   'poll', poll_ms, 'poll_parked', poll_parked_ms, 'queue', queue, 'rev', '1', 'token', '0', 'attempt', '0',
-  'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0', 'retry', retry_delays, 'retries', '0')
+  'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0',
+  'retry', retry_delays, 'retries', '0')
 redis.call('SET', call, call_json)
 expire_with_task(task, task, call)
 if mrtr ~= '' then
@@ -50,7 +51,7 @@ local counted = {active}
 if owner_max ~= '' then counted[#counted + 1] = active_owner end
 if tool_max ~= '' then counted[#counted + 1] = active_tool end
 for _, index in ipairs(counted) do index_add(index, gone == '' and 9e15 or tonumber(gone), task_id, gone) end
-redis.call('HSET', task, 'active', table.concat(counted, ' '))
+redis.call('HSET', task, 'active', table.concat(counted, '\n'))
 index_add(unsent, now + tonumber(resend_ms), task_id, gone)
 if expires ~= '' then index_add(expiry, tonumber(expires), task_id, gone) end
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end

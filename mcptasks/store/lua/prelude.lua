@@ -73,7 +73,8 @@ local function settle(k, task_id, status, reason, message, field, payload)
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.expiry, task_id)
   redis.call('ZREM', k.countdowns, task_id)
-  for index in string.gmatch(r[4] or '', '%S+') do redis.call('ZREM', index, task_id) end
+  -- By lines: a tool's name, and so its index, may have spaces.
+  for index in string.gmatch(r[4] or '', '[^\n]+') do redis.call('ZREM', index, task_id) end
 end
 
 -- The task waits for a worker; its message counts as unsent until a run is claimed.

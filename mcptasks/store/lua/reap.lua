@@ -58,7 +58,8 @@ end
 if status == 'parked' then return forget(unsent, leases) end
 
 local due = redis.call('ZSCORE', unsent, task_id)
-if due and tonumber(due) > now then return forget(leases, countdowns) end
+-- Its countdown, if it has one, is still under way.
+if due and tonumber(due) > now then return forget(leases) end
 local resends = tonumber(r[8]) + 1
 redis.call('HSET', task, 'resends', int(resends))
 index_add(unsent, now + math.min(tonumber(resend_ms) * 2 ^ resends, 300000), task_id, r[10])

@@ -2,13 +2,19 @@
 --
 -- KEYS: task, call, journal, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, message, error, resend_ms, countdown_max_ms, budget
--- RETURNS: RETRYING countdown_ms run tool queue hard_limit | EXHAUSTED | CANCELLED | STALE | TERMINAL | GONE
+-- RETURNS: RETRYING countdown_ms run tool queue hard_limit | EXHAUSTED | COLD | CANCELLED | STALE | TERMINAL | GONE
 
 local no = refused(task, token)
 if no then return {no} end
 local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
   countdowns = countdowns}
 if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
+if redis.call('HGET', task, 'held') == '1' then
+  -- It waits for a person, and its open questions must stay answerable: the last answer is its next try.
+  go_cold(k, task_id)
+  touch(task, false)
+  return {'COLD'}
+end
 
 local r = redis.call('HMGET', task, 'retry', 'retries', 'gone')
 local delays = {}
