@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -246,6 +247,10 @@ class Fleet:
         """`mcptasks ARGV` is running."""
         return self._start(argv[0], [*MCPTASKS, *argv], env)
 
+    def start_other(self, name: str, argv: list[str], **env: str) -> Proc:
+        """Any program is running in the fleet's environment."""
+        return self._start(name, argv, env)
+
     def ready(self, *procs: Proc) -> str:
         """All of them are ready; returns the URL of the last server among them ("" without one)."""
         url = ""
@@ -431,6 +436,13 @@ def text(result: CallToolResult) -> str:
     [block] = result.content
     assert isinstance(block, TextContent)
     return block.text
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def new_key() -> str:

@@ -35,7 +35,7 @@ async def test_a_task_cancelled_while_no_worker_is_up_never_runs(served: Served)
 
 @shared
 @covers("A08")
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
 async def test_a_cancel_in_a_warm_shutdown_stops_the_run_and_lets_the_worker_go(served: Served, pool: str) -> None:
     """A08 (b): a worker that shuts down has left Celery's remote control, and waits for the very run it cannot stop."""
     key, fleet = new_key(), served.fleet

@@ -133,8 +133,15 @@ async def test_a_tool_that_exits_or_runs_out_of_memory_takes_nothing_with_it(run
 
 @shared
 @covers("R9", "W4")
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
-@pytest.mark.parametrize("tool", ["over_time_sync", "ignore_cancel_within_grace"])
+@pytest.mark.parametrize(
+    ("pool", "tool"),
+    [
+        ("threads", "over_time_sync"),
+        ("prefork", "ignore_cancel_within_grace"),
+        pytest.param("threads", "ignore_cancel_within_grace", marks=pytest.mark.slow),
+        pytest.param("prefork", "over_time_sync", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_worker_can_be_stopped_in_spite_of_a_tool_that_cannot(
     served: Served, tmp_path: Path, pool: str, tool: str
 ) -> None:

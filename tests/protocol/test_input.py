@@ -110,6 +110,11 @@ async def questions(client: RawClient, task_id: str) -> dict[str, str]:
     return {request["params"]["message"]: key for key, request in requests.items()}
 
 
+async def connect_all(client: RawClient, task_id: str) -> None:
+    """The server has twenty connections to its store, so that as many requests really meet there."""
+    await asyncio.gather(*(client.get(task_id) for _ in range(20)))
+
+
 def text(state: dict[str, Any]) -> str:
     """What the tool returned."""
     return str(state["result"]["content"][0]["text"])
@@ -266,6 +271,8 @@ async def test_the_first_of_concurrent_answers_wins_and_starts_one_run(settings:
 
         words = [f"word {n}" for n in range(20)]
         callers = [first, second] * 10
+        await connect_all(first, task_id)
+        await connect_all(second, task_id)
         replies = await asyncio.gather(
             *(client.update(task_id, {key: accept(word)}) for client, word in zip(callers, words, strict=True))
         )
@@ -273,6 +280,23 @@ async def test_the_first_of_concurrent_answers_wins_and_starts_one_run(settings:
         assert len(home.fleet.messages) == 1
         await home.fleet.settle()
         assert text(await first.state(task_id)).removeprefix("accept: ") in words
+
+
+@covers("P43", "P41")
+async def test_concurrent_answers_to_one_question_do_not_answer_another(settings: Settings) -> None:
+    """Ours: twenty answers to the left question are one answer; the right one is still open and still waited for."""
+    async with house(settings, Tools()) as (home, client):
+        task_id = await client.start("ask_both")
+        await home.fleet.settle()
+        keys = await questions(client, task_id)
+        words = [f"word {n}" for n in range(20)]
+        await connect_all(client, task_id)
+        await asyncio.gather(*(client.update(task_id, {keys["Left?"]: accept(word)}) for word in words))
+
+        assert await questions(client, task_id) == {"Right?": keys["Right?"]} and home.fleet.messages == []
+        await client.update(task_id, {keys["Right?"]: accept("right")})
+        await home.fleet.settle()
+        assert text(await client.state(task_id)).removesuffix(" right") in words
 
 
 ASKS: Final[list[tuple[str, dict[str, Any], dict[str, Any]]]] = [

@@ -28,6 +28,9 @@ pytestmark = pytest.mark.anyio
 
 ACCEPT: Final = {"action": "accept", "content": {"word": "x"}}
 
+#: What connecting costs at the store; the lease keeper may do it at any time.
+HANDSHAKE: Final = {"cmdstat_hello", "cmdstat_client|setinfo", "cmdstat_subscribe"}
+
 
 class Weather(BaseModel):
     """A structured result."""
@@ -54,8 +57,8 @@ class Tools:
             return "done"
 
         @mcp.tool()
-        @tasks.durable(ttl="400ms")
-        async def short(ctx: Context) -> str:
+        @tasks.durable()
+        async def interruptible() -> str:
             try:
                 await self.first.wait()
             except asyncio.CancelledError:
@@ -162,6 +165,24 @@ async def test_last_updated_moves_exactly_when_a_client_could_see_a_difference(
         tools.second.opened.set()
         await run
         assert (await client.state(task_id))["lastUpdatedAt"] > half["lastUpdatedAt"]
+
+
+@covers("P35", "P33")
+async def test_reading_writes_nothing(settings: Settings, raw: redis.Redis) -> None:
+    """Ours: one HGETALL, in every phase; no time to live is refreshed by whoever polls most."""
+    async with house(settings, Tools()) as (home, client):
+        task_id = await client.start("ask_first")
+        for _ in range(2):
+            await client.state(task_id)  # connected
+            record, gone = raw.hgetall(redis_key(settings, task_id)), raw.pexpiretime(redis_key(settings, task_id))
+            raw.config_resetstat()
+            for _ in range(3):
+                await client.state(task_id)
+            used = raw.info("commandstats").keys() - {"cmdstat_config|resetstat", "cmdstat_info", "cmdstat_ping"}
+            assert used <= {"cmdstat_hgetall", *HANDSHAKE}
+            assert raw.hgetall(redis_key(settings, task_id)) == record
+            assert raw.pexpiretime(redis_key(settings, task_id)) == gone
+            await home.fleet.settle()
 
 
 @covers("P30", "P34", "P35")
@@ -331,34 +352,39 @@ async def test_a_task_is_kept_for_its_ttl_and_after_its_end_for_another_one(
 
 
 @covers("P33", "R7", "P60")
-@pytest.mark.parametrize("phase", ["queued", "running"])
-async def test_an_overdue_task_fails_as_expired_and_is_gone_a_ttl_later(settings: Settings, phase: str) -> None:
+@pytest.mark.parametrize("phase", ["queued", "running", "parked"])
+async def test_an_overdue_task_fails_as_expired_and_is_gone_a_ttl_later(
+    settings: Settings, raw: redis.Redis, phase: str
+) -> None:
     """Ours: past its ttl an unfinished task is failed, its run is told to stop; a ttl later nothing is left of it."""
     tools = Tools()
     async with house(settings, tools) as (home, client):
-        task_id = await client.start("short")
-        run = None
-        if phase == "running":
-            run = home.fleet.begin()
+        task_id = await client.start("ask_first" if phase == "parked" else "interruptible")
+        run = None if phase == "queued" else home.fleet.begin()
+        if run is not None and phase == "running":
             await tools.first.arrival()
+        elif run is not None:
+            await run
+        before = await client.get(task_id)
+        await home.fleet.sweep()
+        assert before == await client.get(task_id)
 
-        async def overdue() -> dict[str, Any] | None:
-            await home.fleet.sweep()
-            body = (await client.get(task_id)).body
-            return body if "error" in body or body["result"]["status"] == "failed" else None
-
-        body = await eventually(overdue, description="the sweeper has failed it")
-        state = body["result"]
-        assert state["error"]["code"] == -32603 and "expired" in state["error"]["message"]
-        assert "expired" in state["statusMessage"]
-        if run is not None:
+        raw.hset(redis_key(settings, task_id), "expires", "1")  # its time is up, without waiting for it
+        raw.zadd(f"{settings.prefix}expiry", {task_id: 1})
+        await home.fleet.sweep()
+        state = await client.state(task_id)
+        assert (state["status"], state["error"]["code"]) == ("failed", -32603)
+        assert "expired" in state["error"]["message"] and "expired" in state["statusMessage"]
+        assert "inputRequests" not in state
+        assert raw.hget(redis_key(settings, task_id), "reason") == "expired"
+        if run is not None and phase == "running":
             assert await run == "lost"
             assert tools.cancelled.is_set()
 
-        async def gone() -> bool:
-            return "error" in (await client.get(task_id)).body
-
-        await eventually(gone, description="it is removed")
+        gone = moment(state["lastUpdatedAt"]) + state["ttlMs"]
+        keys = [key for key in raw.scan_iter(f"{settings.prefix}*") if task_id in key]
+        assert keys and {raw.pexpiretime(key) for key in keys} == {gone}
+        raw.delete(*keys)
         for reply in (await client.get(task_id), await client.update(task_id, {}), await client.cancel(task_id)):
             assert reply.error["code"] == -32602
 

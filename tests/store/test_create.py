@@ -8,25 +8,16 @@ from typing import Any
 import pytest
 
 from mcptasks.errors import BadPayload, TooLarge
-from mcptasks.model import Envelope, Guard, Status, new_task_id
+from mcptasks.model import Envelope, Guard, Status
 from mcptasks.policy import Policy
-from mcptasks.store.callers import EXPIRY_GRACE_MS, Created
+from mcptasks.store.callers import EXPIRY_GRACE_MS
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, TERMINAL, Terminal, claimed, end, queued, submission
+from tests.support.tasks import ANN, TERMINAL, Terminal, claimed, create, end, queued, submission
 
 pytestmark = pytest.mark.anyio
-
-
-async def create(store: TaskStore, key: str | None = None, digest: str = "d1", **how: Any) -> Created:
-    """A call of `report`, with an idempotency key."""
-    call = submission(how.pop("tool", "report"))
-    owner = how.pop("owner", ANN)
-    return await store.create(
-        new_task_id(), call, owner=owner, policy=Policy(), idempotency_key=key, arguments_digest=digest, **how
-    )
 
 
 @covers("P20", "R1")
@@ -35,7 +26,7 @@ async def test_a_created_task_is_read_through_any_store_as_it_was_announced(
 ) -> None:
     """SEP-2663, Task Creation: no handle before a get would find the task, from any server instance."""
     policy = Policy(ttl_ms=120_000, queue="slow", time_limit_ms=60_000)
-    created = await store.create(new_task_id(), submission(), owner=ANN, policy=policy)
+    created = await create(store, policy=policy)
     assert created.outcome == "CREATED"
     assert created.record is not None
     assert (created.record.status, created.record.revision, created.record.token) == (Status.QUEUED, 1, 0)
@@ -47,7 +38,7 @@ async def test_a_created_task_is_read_through_any_store_as_it_was_announced(
 async def test_the_call_is_stored_with_the_first_snapshot(store: TaskStore) -> None:
     """N2: the run gets the whole submission from the store, nothing from the message."""
     call = replace(submission(topic="tides"), headers={"x-team": "7"}, principal={"client_id": "c"}, request_id=4)
-    created = await store.create(new_task_id(), call, owner=ANN, policy=Policy())
+    created = await create(store, call=call)
     assert (await claimed(store, created.task_id)).submission == call
 
 
@@ -65,7 +56,7 @@ async def test_the_same_id_again_is_the_same_task(store: TaskStore, peek: Peek) 
     task_id = await queued(store, topic="first")
     await claimed(store, task_id)
     before = peek.stored(task_id)
-    again = await store.create(task_id, submission(topic="second"), owner="bob", policy=Policy())
+    again = await create(store, task_id, submission(topic="second"), owner="bob")
     assert again.outcome == "CREATED"
     assert again.record is not None
     assert str(again.record.created_ms) == before.task["created"]
@@ -78,9 +69,9 @@ async def test_the_same_id_again_is_the_same_task(store: TaskStore, peek: Peek) 
 @covers("P23", "W2")
 async def test_the_same_key_and_arguments_name_the_task_that_exists(store: TaskStore, peek: Peek) -> None:
     """W2: replayed with the same request, admission returns the accepted task."""
-    first = await create(store, "k")
+    first = await create(store, key="k")
     before = peek.all_keys(), peek.stored(first.task_id)
-    again = await create(store, "k")
+    again = await create(store, key="k")
     assert (again.outcome, again.task_id, again.record) == ("EXISTS", first.task_id, None)
     assert (peek.all_keys(), peek.stored(first.task_id)) == before
 
@@ -88,9 +79,9 @@ async def test_the_same_key_and_arguments_name_the_task_that_exists(store: TaskS
 @covers("P23", "W2")
 async def test_the_same_key_with_other_arguments_is_a_conflict_and_stores_nothing(store: TaskStore, peek: Peek) -> None:
     """W2: with a different request it is refused and the stored one is unchanged."""
-    first = await create(store, "k")
+    first = await create(store, key="k")
     before = peek.all_keys(), peek.stored(first.task_id)
-    other = await create(store, "k", "d2")
+    other = await create(store, key="k", digest="d2")
     assert (other.outcome, other.task_id) == ("CONFLICT", first.task_id)
     assert (peek.all_keys(), peek.stored(first.task_id)) == before
 
@@ -99,17 +90,24 @@ async def test_the_same_key_with_other_arguments_is_a_conflict_and_stores_nothin
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_the_key_still_names_its_task_after_the_end(store: TaskStore, status: Terminal) -> None:
     """Issue 2: same key and same arguments, the same task, also when it has ended."""
-    first = await create(store, "k")
+    first = await create(store, key="k")
     await end(store, await claimed(store, first.task_id), status)
-    assert ((await create(store, "k")).outcome, (await create(store, "k", "d2")).outcome) == ("EXISTS", "CONFLICT")
+    assert ((await create(store, key="k")).outcome, (await create(store, key="k", digest="d2")).outcome) == (
+        "EXISTS",
+        "CONFLICT",
+    )
 
 
 @covers("P23")
-@pytest.mark.parametrize("other", [{"owner": "bob"}, {"tool": "invoice"}, {"owner": ""}], ids=str)
+@pytest.mark.parametrize(
+    "other",
+    [{"owner": "bob"}, {"call": submission("invoice")}, {"owner": ""}],
+    ids=["another caller", "another tool", "nobody"],
+)
 async def test_the_same_key_of_another_caller_or_tool_is_another_task(store: TaskStore, other: dict[str, Any]) -> None:
     """Issue 2: the key is scoped to caller and tool."""
-    first = await create(store, "k")
-    second = await create(store, "k", **other)
+    first = await create(store, key="k")
+    second = await create(store, key="k", **other)
     assert second.outcome == "CREATED"
     assert second.task_id != first.task_id
 
@@ -117,7 +115,7 @@ async def test_the_same_key_of_another_caller_or_tool_is_another_task(store: Tas
 async def test_owner_tool_and_key_cannot_be_shifted_into_each_other(store: TaskStore) -> None:
     """Callers choose their keys freely: no choice may end up under another caller's name."""
     made = [
-        await create(store, key, owner=owner, tool=tool)
+        await create(store, None, submission(tool), owner=owner, key=key)
         for owner, tool, key in [("a", "bc", "d"), ("ab", "c", "d"), ("a", "b", "cd"), ('a","b', "c", "d")]
     ]
     assert [one.outcome for one in made] == ["CREATED"] * 4
@@ -171,10 +169,10 @@ async def test_a_message_is_pushed_by_the_script_that_creates_the_task_and_by_no
 ) -> None:
     """dispatch: where the broker is the store, record and message are one round trip; one task, one message."""
     queue = f"{peek.keys.prefix}queue"
-    first = await create(store, "k", message=Envelope(queue, "m1"))
-    await store.create(first.task_id, submission(), owner=ANN, policy=Policy(), message=Envelope(queue, "m2"))
-    await create(store, "k", message=Envelope(queue, "m3"))
-    await create(store, "k", "d2", message=Envelope(queue, "m4"))
+    first = await create(store, key="k", message=Envelope(queue, "m1"))
+    await create(store, first.task_id, message=Envelope(queue, "m2"))
+    await create(store, key="k", message=Envelope(queue, "m3"))
+    await create(store, key="k", digest="d2", message=Envelope(queue, "m4"))
     assert peek.raw.lrange(queue, 0, -1) == ["m1"]
 
 
@@ -182,7 +180,7 @@ async def test_a_message_is_pushed_by_the_script_that_creates_the_task_and_by_no
 async def test_every_key_of_a_new_task_dies_with_it_two_ttls_and_a_grace_from_now(store: TaskStore, peek: Peek) -> None:
     """Invariant 7: the sweeper fails an overdue task within its second ttl, before Redis removes it as one unit."""
     guard = Guard(round=0, request_state=None, keys={})
-    created = await create(store, "k", settled=(guard, {}))
+    created = await create(store, key="k", settled=(guard, {}))
     found = peek.stored(created.task_id)
     end_ms = int(found.task["created"]) + 2 * store.settings.ttl_ms + EXPIRY_GRACE_MS
     assert found.expires == dict.fromkeys(found.expires, end_ms)

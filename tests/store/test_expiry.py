@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mcptasks.model import new_task_id
 from mcptasks.policy import Policy
 from mcptasks.store.callers import EXPIRY_GRACE_MS
 from mcptasks.store.store import TaskStore
@@ -16,6 +15,7 @@ from tests.support.tasks import (
     Terminal,
     asking,
     claimed,
+    create,
     end,
     ended,
     hint,
@@ -24,7 +24,6 @@ from tests.support.tasks import (
     queued,
     read,
     running,
-    submission,
 )
 from tests.support.waiting import wait_until
 
@@ -42,9 +41,7 @@ def one_end(peek: Peek, task_id: str) -> int:
 
 async def whole(store: TaskStore, policy: Policy | None = None) -> str:
     """A task that has every key a task can have: record, call, journal, idempotency key."""
-    created = await store.create(
-        new_task_id(), submission(), owner=ANN, policy=policy or Policy(), idempotency_key="k", arguments_digest="d"
-    )
+    created = await create(store, policy=policy, key="k")
     claim = await claimed(store, created.task_id)
     await store.step(claim, "s#1", "1")
     await store.ask(claim, asking(question("q")), guard=None, hold=False)
@@ -56,9 +53,7 @@ async def test_every_key_of_an_unfinished_task_dies_at_one_moment_which_nothing_
     store: TaskStore, peek: Peek
 ) -> None:
     """Invariant 7, through every transition that writes a key."""
-    created = await store.create(
-        new_task_id(), submission(), owner=ANN, policy=Policy(), idempotency_key="k", arguments_digest="d"
-    )
+    created = await create(store, key="k")
     task_id = created.task_id
     planned = one_end(peek, task_id)
     assert created.record is not None
@@ -127,14 +122,7 @@ async def test_when_the_task_is_gone_its_idempotency_key_is_free(store: TaskStor
     """C12 (e): same key after the ttl is a new task."""
 
     async def call() -> tuple[str, str]:
-        created = await store.create(
-            new_task_id(),
-            submission(),
-            owner=ANN,
-            policy=Policy(ttl_ms=1),
-            idempotency_key="k",
-            arguments_digest="d",
-        )
+        created = await create(store, policy=Policy(ttl_ms=1), key="k")
         return created.outcome, created.task_id
 
     _, first = await call()

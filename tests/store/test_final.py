@@ -11,7 +11,6 @@ import redis
 
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.model import Claim
-from mcptasks.policy import Policy
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
@@ -21,10 +20,10 @@ from tests.support.tasks import (
     TERMINAL,
     WORKER_WRITES,
     Terminal,
+    create,
     ended,
     hint,
     queued,
-    submission,
 )
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +34,7 @@ async def _reap(store: TaskStore, claim: Claim) -> str:
 
 
 async def _create(store: TaskStore, claim: Claim) -> str:
-    return (await store.create(claim.task_id, submission(), owner=ANN, policy=Policy())).outcome
+    return (await create(store, claim.task_id)).outcome
 
 
 async def _claim(store: TaskStore, claim: Claim) -> str:

@@ -15,7 +15,7 @@ from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
 from tests.support.peek import Peek, Stored
-from tests.support.tasks import ANN, TERMINAL, asking, end, hint, question, submission
+from tests.support.tasks import ANN, TERMINAL, asking, create, end, hint, question
 
 pytestmark = pytest.mark.anyio
 
@@ -51,6 +51,7 @@ class Walk:
             self.step,
             self.finish,
             self.release,
+            self.retry,
             self.lose_time,
             self.sweep,
             self.sweep,
@@ -58,11 +59,9 @@ class Walk:
 
     async def create(self) -> None:
         """The task exists."""
-        policy = Policy(ttl_ms=600_000, max_attempts=2, time_limit_ms=self.chance.choice([None, 60_000]))
-        key = self.chance.choice([None, "k"])
-        await self.store.create(
-            self.task_id, submission(), owner=ANN, policy=policy, idempotency_key=key, arguments_digest="d"
-        )
+        limit = self.chance.choice([None, 60_000])
+        policy = Policy(ttl_ms=600_000, max_attempts=2, time_limit_ms=limit, retry_ms=(1_000, 1, 3_600_000))
+        await create(self.store, self.task_id, policy=policy, key=self.chance.choice([None, "k"]))
 
     def claim(self) -> Claim | None:
         """One of the runs that ever were, most likely the latest."""
@@ -134,7 +133,13 @@ class Walk:
         claim = self.claim()
         return claim and self.sent(await self.store.release(claim))
 
+    async def retry(self) -> object:
+        claim = self.claim()
+        return claim and self.sent(await self.store.retry(claim, "Busy", '{"code":1,"message":"Busy"}'))
+
     async def lose_time(self) -> object:
+        if self.peek.field(self.task_id, "status") == "retrying":
+            self.peek.put(self.task_id, due="1")
         index = self.chance.choice(["leases", "leases", "unsent", "countdowns"])
         if self.peek.score(index, self.task_id) is not None:
             self.peek.make_due(index, self.task_id)
@@ -163,11 +168,11 @@ class Walk:
         assert not {f"a:{name[2:]}" for name in open_keys} & set(now.journal), "an answered key is not open"
         # Where a task stands in the indexes follows from its status: nobody is forgotten, nothing is left over.
         expected = set[str]() if status in _TERMINAL else {"expiry"}
-        if status == "queued":
+        if status in ("queued", "retrying"):
             expected.add("unsent")
         if status == "running" or held:
             expected.add("leases")
-        if status == "parked" and not held and task["look"] != "0":
+        if (status == "parked" and not held and task["look"] != "0") or status == "retrying":
             expected.add("countdowns")
         assert now.indexes.keys() - {"countdowns"} == expected - {"countdowns"}
         assert "countdowns" not in now.indexes or "countdowns" in expected

@@ -7,13 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from mcptasks.model import Question, Reason, Status, new_task_id
-from mcptasks.policy import Policy
+from mcptasks.model import Question, Reason, Status
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import MAX_DEPTH
 from tests.requirements import covers
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, asking, claimed, queued, read, running, submission
+from tests.support.tasks import ANN, asking, claimed, create, queued, read, running, submission
 
 pytestmark = pytest.mark.anyio
 
@@ -105,7 +104,7 @@ async def test_arguments_may_nest_as_deep_as_the_limit(store: TaskStore) -> None
     nested: Any = 1
     for _ in range(MAX_DEPTH - 1):
         nested = [nested]
-    created = await store.create(new_task_id(), submission(x=nested), owner=ANN, policy=Policy())
+    created = await create(store, call=submission(x=nested))
     claim = await claimed(store, created.task_id)
     assert claim.submission is not None
     assert claim.submission.arguments == {"x": nested}

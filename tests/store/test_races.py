@@ -11,13 +11,12 @@ from typing import Any, Final
 import pytest
 
 from mcptasks.model import Claim, Status, new_task_id
-from mcptasks.policy import Policy
 from mcptasks.store.callers import Created
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, asking, claimed, end, hint, parked, question, queued, read, running, submission
+from tests.support.tasks import ANN, asking, claimed, create, end, hint, parked, question, queued, read, running
 
 pytestmark = pytest.mark.anyio
 
@@ -90,12 +89,10 @@ async def test_of_many_creates_with_one_key_one_makes_the_task(ring: Ring, peek:
     async def one() -> str:
         key = new_task_id()
 
-        def create(digest: str) -> Callable[[TaskStore], Awaitable[Created]]:
-            return lambda s: s.create(
-                new_task_id(), submission(), owner=ANN, policy=Policy(), idempotency_key=key, arguments_digest=digest
-            )
+        def call(digest: str) -> Callable[[TaskStore], Awaitable[Created]]:
+            return lambda s: create(s, key=key, digest=digest)
 
-        answers: list[Created] = await ring.race(create("d"), create("d"), create("d"), create("other"))
+        answers: list[Created] = await ring.race(call("d"), call("d"), call("d"), call("other"))
         made = next(answer for answer in answers if answer.outcome == "CREATED")
         assert {answer.task_id for answer in answers} == {made.task_id}
         lost = "CONFLICT" if made is not answers[3] else "EXISTS"

@@ -66,7 +66,9 @@ async def test_a_claim_that_was_given_back_is_gone_for_its_run(store: TaskStore,
 
 
 @covers("A08", "P50")
-async def test_a_run_that_was_cancelled_and_gives_its_claim_back_has_ended_its_task(store: TaskStore, peek: Peek) -> None:
+async def test_a_run_that_was_cancelled_and_gives_its_claim_back_has_ended_its_task(
+    store: TaskStore, peek: Peek
+) -> None:
     """A08 (b): the worker goes down before its tool stopped; no other worker may begin what was cancelled."""
     claim = await running(store)
     await store.cancel(claim.task_id, ANN, "No more")

@@ -41,6 +41,10 @@ async def _sweep(store: TaskStore) -> Transition:
     return lambda: store.sweep("me")
 
 
+async def _active(store: TaskStore) -> Transition:
+    return store.active
+
+
 async def _reap(store: TaskStore) -> Transition:
     task_id = await queued(store)
     return lambda: store.reap(task_id)
@@ -60,6 +64,7 @@ TRANSITIONS: Final[dict[str, Callable[[TaskStore], Awaitable[Transition]]]] = {
     "answer": _answer,
     "cancel": _cancel,
     "sweep": _sweep,
+    "active": _active,
     "reap": _reap,
     **{name: _of_a_worker(name) for name in WORKER_WRITES},
 }

@@ -49,7 +49,8 @@ class InlineFleet:
             finally:
                 for task in list(self._running):
                     task.cancel()
-                await asyncio.gather(*self._running, return_exceptions=True)
+                if self._running:
+                    await asyncio.wait(self._running, timeout=5)
                 self._portal = None
                 await asyncio.to_thread(portal.keeper.close)
                 await portal.store.aclose()

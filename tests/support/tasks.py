@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
-from mcptasks.model import Claim, Hint, Question, Reason, Record, Status, Submission, new_task_id
+from mcptasks.model import Claim, Envelope, Guard, Hint, Question, Reason, Record, Status, Submission, new_task_id
 from mcptasks.policy import Policy
 from mcptasks.runtime.replay import digest
+from mcptasks.store.callers import Created, Refused
 from mcptasks.store.store import TaskStore
 
 ANN: Final = "ann"
@@ -31,11 +32,43 @@ def submission(tool: str = "report", **arguments: Any) -> Submission:
     return Submission(tool=tool, arguments=arguments, protocol_version="2026-07-28")
 
 
+async def offer(
+    store: TaskStore,
+    task_id: str | None = None,
+    call: Submission | None = None,
+    *,
+    owner: str = ANN,
+    policy: Policy | None = None,
+    key: str | None = None,
+    digest: str = "d1",
+    settled: tuple[Guard, Mapping[str, Any]] | None = None,
+    message: Envelope | None = None,
+) -> Created | Refused:
+    """What the store answers to this call, which it may refuse."""
+    return await store.create(
+        task_id or new_task_id(),
+        call or submission(),
+        owner=owner,
+        policy=policy or Policy(),
+        idempotency_key=key,
+        arguments_digest=digest,
+        settled=settled,
+        message=message,
+    )
+
+
+async def create(store: TaskStore, task_id: str | None = None, call: Submission | None = None, **how: Any) -> Created:
+    """What the store answers to this call, which it does not refuse."""
+    answer = await offer(store, task_id, call, **how)
+    assert isinstance(answer, Created)
+    return answer
+
+
 async def queued(store: TaskStore, *, owner: str = ANN, policy: Policy | None = None, **arguments: Any) -> str:
     """The id of a task that waits for a worker."""
-    created = await store.create(new_task_id(), submission(**arguments), owner=owner, policy=policy or Policy())
-    assert created.outcome == "CREATED"
-    return created.task_id
+    answer = await create(store, call=submission(**arguments), owner=owner, policy=policy)
+    assert answer.outcome == "CREATED"
+    return answer.task_id
 
 
 def hint(task_id: str, run: int = 1, look: int = 0) -> Hint:
@@ -126,6 +159,11 @@ async def _park(store: TaskStore, claim: Claim) -> str:
 @_write("step")
 async def _step(store: TaskStore, claim: Claim) -> str:
     return (await store.step(claim, "charge#1", "1"))[0]
+
+
+@_write("retry")
+async def _retry(store: TaskStore, claim: Claim) -> str:
+    return (await store.retry(claim, "Busy", '{"code":1,"message":"Busy"}')).outcome
 
 
 @_write("finish")

@@ -8,9 +8,10 @@ from typing import Any, Final
 import pytest
 
 from mcptasks.cli import checks, fleet_checks
-from mcptasks.cli.checks import Check, Package, Status, span
+from mcptasks.cli.checks import Package
 from mcptasks.cli.fleet_checks import DurableTool
 from mcptasks.cli.subject import unreadable_urls
+from mcptasks.cli.verdict import Check, Status, exit_code, span
 from mcptasks.fleet.health import Redelivery, Rule, Survey, Worker
 from mcptasks.settings import Settings
 from mcptasks.store.connection import UNREADABLE, address
@@ -48,6 +49,7 @@ BACKLOG: Final = Backlog(
     overdue_expiry=0,
     overdue_unsent=0,
     sweeper="box:7",
+    closed=None,
 )
 FACTS: Final = Facts(round_trip_ms=0.3, clock_skew_ms=12, server=SERVER, backlog=BACKLOG)
 WORKER: Final = Worker(name="w1@box", pool="prefork", slots=4, queues=frozenset({"mcptasks"}), ours=True)
@@ -158,10 +160,19 @@ VERDICTS: Final = [
     (checks.expiry(SERVER, []), OK, "6 of the database's 100 keys never expire", ""),
     (checks.expiry(SERVER, ["archive"]), OK, "nor do tasks of archive", ""),
     (checks.expiry(server(keys=9_000, keys_for_ever=2_000), []), WARN, "up to 1,000 tasks", "ttl"),
-    # -- outbox, overdue, sweeper
+    # -- admission, outbox, overdue, sweeper
+    (checks.admission(BACKLOG, 0), OK, "new tasks are accepted", ""),
+    (checks.admission(backlog(unsent=9), 10), OK, "new tasks are accepted", ""),
+    (checks.admission(backlog(unsent=10), 10), WARN, "10 wait, and queue_max is 10", "MCPTASKS_QUEUE_MAX"),
+    (checks.admission(backlog(closed="upgrade"), 0), WARN, "refused: upgrade", "mcptasks admission open"),
     (checks.outbox(BACKLOG), OK, "no task waits", ""),
     (checks.outbox(backlog(unsent=2)), OK, "2 task(s) wait", ""),
-    (checks.outbox(backlog(unsent=2, oldest_ms=900, oldest_queue="q")), OK, "or a retry, the oldest for 900 ms in queue q", ""),
+    (
+        checks.outbox(backlog(unsent=2, oldest_ms=900, oldest_queue="q")),
+        OK,
+        "or a retry, the oldest for 900 ms in queue q",
+        "",
+    ),
     (checks.outbox(backlog(unsent=9, oldest_ms=12 * MIN, oldest_queue="q")), WARN, "for 12 min in queue q", "queue q"),
     (checks.overdue(BACKLOG), OK, "nothing is overdue; 3 task(s) run", ""),
     (checks.overdue(backlog(overdue_leases=2, sweeper=None)), FAIL, "2 lease(s) of dead workers", "Start a worker"),
@@ -229,8 +240,8 @@ def test_the_exit_code_is_1_for_failures_and_when_strict_for_warnings(
     statuses: tuple[Status, ...], plain: int, strict: int
 ) -> None:
     report = [Check("x", status, "found") for status in statuses]
-    assert checks.exit_code(report, strict=False) == plain
-    assert checks.exit_code(report, strict=True) == strict
+    assert exit_code(report, strict=False) == plain
+    assert exit_code(report, strict=True) == strict
 
 
 def test_a_check_for_machines_has_only_text() -> None:

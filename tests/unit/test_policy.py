@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcptasks.errors import ConfigurationError
-from mcptasks.policy import KILL_MARGIN_MS, Mode, Policy, attach, check_ttl, make_policy, policy_of
+from mcptasks.policy import KILL_MARGIN_MS, Mode, Policy, attach, check_ttl, exponential, fixed, make_policy, policy_of
 from tests.requirements import covers
 
 
@@ -53,6 +53,8 @@ def test_a_mode_may_be_a_function_of_the_call() -> None:
     [
         ({"mode": "always"}, "mode='always': choose forbidden, optional, required, or a function"),
         ({"max_attempts": 0}, "max_attempts must be at least 1"),
+        ({"on_worker_lost": "ignore"}, "on_worker_lost='ignore': choose rerun or fail"),
+        ({"retry": ["1s", "later"]}, "'later' is not a duration"),
         ({"ttl": "1h", "unlimited": True}, "ttl and unlimited=True contradict each other"),
         ({"time_limit": "soon"}, "'soon' is not a duration"),
         ({"hold": 0}, "0 is not a positive duration"),
@@ -64,6 +66,21 @@ def test_an_option_that_makes_no_sense_is_refused_with_the_fix(options: dict[str
     """At import of the server, where the author sees it."""
     with pytest.raises(ConfigurationError, match=says):
         make_policy(**options)
+
+
+def test_a_tool_that_may_not_run_twice_fails_with_its_first_lost_worker() -> None:
+    """W3: by policy, run again within the attempt limit, or fail."""
+    assert make_policy(on_worker_lost="fail", max_attempts=5).max_attempts == 1
+    assert make_policy(on_worker_lost="rerun", max_attempts=5).max_attempts == 5
+
+
+def test_retries_are_an_exact_list_however_they_are_written() -> None:
+    """N4: helpers for fixed and exponential delays expand to the same list."""
+    assert make_policy(retry=[1, "5s", 0.5]).retry_ms == (1_000, 5_000, 500)
+    assert make_policy(retry=fixed("2s", 3)).retry_ms == (2_000, 2_000, 2_000)
+    assert make_policy(retry=exponential("1s", 5, longest="10s")).retry_ms == (1_000, 2_000, 4_000, 8_000, 10_000)
+    assert make_policy(retry=exponential("100ms", 3, factor=10)).retry_ms == (100, 1_000, 10_000)
+    assert make_policy(retry=fixed("1s", 0)).retry_ms == ()
 
 
 @covers("W4")

@@ -3,6 +3,7 @@
 Issue 2, part 8: sample tools do real work with what is at hand. That they behave as tasks is tests/fleet/'s business.
 """
 
+import asyncio
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import anyio
 import mcp_types
@@ -28,7 +29,7 @@ import workers.server
 from mcptasks import Mode, Tasks
 from mcptasks.policy import policy_of
 from workers.tools import crawl_site, csv_report, deploy_release, index_files, order_supplies, register
-from workers.tools.files import FolderIndexer
+from workers.tools.files import FolderIndexer, Slice
 from workers.tools.words import RunningCount, word_count
 
 pytestmark = pytest.mark.anyio
@@ -297,6 +298,27 @@ async def test_cancelling_index_files_stops_the_reading(samples: MCPServer, fold
         arguments = {"folder": str(folder), "passes": 10_000}
         finished.append(await client.call_tool("index_files", arguments, progress_callback=stop))
     assert group.cancel_scope.cancelled_caught and not finished
+
+
+@pytest.mark.anyio
+async def test_a_cancel_in_the_middle_of_a_slice_is_a_cancel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is cancelled by asyncio's own cancel, which does not wait for the thread as anyio's scopes do."""
+    inside, released = threading.Event(), threading.Event()
+
+    def one_long_slice(_: FolderIndexer) -> Generator[Slice]:
+        inside.set()
+        released.wait(30)
+        yield Slice(1, 1, "")
+
+    monkeypatch.setattr(FolderIndexer, "slices", one_long_slice)
+    reading = asyncio.ensure_future(index_files(str(folder), cast("Any", None)))
+    await to_thread.run_sync(inside.wait)
+    reading.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    finally:
+        released.set()
 
 
 @pytest.mark.parametrize("name", ["missing", "a.txt", "nul\0byte"])

@@ -135,8 +135,14 @@ def test_every_key_and_argument_of_a_script_is_used(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_answer_of_a_script_is_tested(name: str) -> None:
     """In the test file of its transition, or, for the refusals, in the table that all workers' writes share."""
-    file = "sweep_and_reap" if name in ("sweep", "reap") else name
+    file = {"sweep": "sweep_and_reap", "reap": "sweep_and_reap", "active": "admission"}.get(name, name)
     tests = (STORE_TESTS / f"test_{file}.py").read_text()
+    if name == "create":
+        tests += (STORE_TESTS / "test_admission.py").read_text()
+        # `Refused` carries what the two words mean.
+        tests = tests.replace('Refused("closed"', '"CLOSED"').replace('Refused("owner"', '"FULL"')
+    if name == "claim":
+        tests += (STORE_TESTS / "test_retry.py").read_text()
     if name in WORKER_WRITES:
         tests += (STORE_TESTS / "test_fencing.py").read_text()
     # CLAIMED is what `claimed()` asserts in every other test.

@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -187,7 +188,9 @@ async def _run(work: Generator[Slice], ctx: Context) -> None:
                 await ctx.report_progress(percent, 100, part.message)
                 reported, reported_at = percent, time.monotonic()
     finally:
-        work.close()
+        # A cancel may find the latest slice still in its thread; then the end of that slice closes the work.
+        with suppress(ValueError):
+            work.close()
 
 
 async def index_files(

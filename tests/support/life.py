@@ -1,0 +1,366 @@
+"""The life of a task in plain Python: what the store must hold and answer, said a second time and without Redis.
+
+Written from the statuses and the store's docstrings. Where this and the Lua disagree, one of them is wrong. Moments are
+windows (earliest, latest), because the store's clock is read by the store alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from mcptasks.model import Reason, Status
+from mcptasks.store.callers import EXPIRY_GRACE_MS
+
+Window: TypeAlias = tuple[float, float]
+Answer: TypeAlias = tuple[Any, ...]
+"""What a transition answers: its word, and what comes with it. A message is (run, look, countdown in ms)."""
+
+#: A moment that lies behind us, wherever "now" is.
+PAST: Final[Window] = (1, 1)
+#: Stands for the rest of a countdown, which nobody can foretell to the millisecond.
+REST: Final = "the rest"
+OWNER: Final = "ann"
+
+LIMIT: Final = 300_000
+EXPIRED: Final = "The task expired: its time to live ran out before it was done"
+TIMED_OUT: Final = "The task ran into its time limit and its worker was lost"
+GIVEN_UP: Final = "The worker process was lost {} times while it ran this task; it is given up"
+
+
+def after(at: Window, ms: float) -> Window:
+    """The moment so much later."""
+    return at[0] + ms, at[1] + ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What the settings and the tool's policy say."""
+
+    lease_ms: int
+    resend_ms: int
+    countdowns_ms: tuple[int, ...]
+    countdown_budget: int
+    questions_max: int
+    ttl_ms: int | None
+    max_attempts: int
+    hard_limit_ms: int | None
+    retry_ms: tuple[int, ...]
+
+
+@dataclass(kw_only=True)
+class Life:
+    """One task. Each method is a transition of the same name; it returns what the store must answer."""
+
+    terms: Terms
+    born: Window
+    status: Status = Status.QUEUED
+    reason: Reason | None = None
+    message: str | None = None
+    #: The field and the JSON of a result or an error.
+    payload: tuple[str, str] | None = None
+    token: int = 0
+    attempt: int = 0
+    retries: int = 0
+    resends: int = 0
+    look: int = 0
+    #: The next run is no new attempt.
+    resume: bool = False
+    #: Parked for the client, but its run keeps its worker.
+    held: bool = False
+    worker: str | None = None
+    #: Why it is to be cancelled; None: it is not.
+    why: str | None = None
+    progressed: tuple[float, float] | None = None
+    #: Open questions, and all that were ever asked: key -> text.
+    open: dict[str, str] = field(default_factory=dict[str, str])
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    answers: dict[str, int] = field(default_factory=dict[str, int])
+    steps: dict[str, str] = field(default_factory=dict[str, str])
+    guarded: bool = False
+    #: Index -> when the task is due there.
+    places: dict[str, Window] = field(default_factory=dict[str, Window])
+    deadline: Window | None = None
+    due: Window | None = None
+    expired: bool = False
+    #: When Redis removes its keys; None: never.
+    dies: Window | None = None
+    gone: bool = False
+    #: Countdown messages of other tasks.
+    others: int = 0
+    #: The latest transition showed the client a difference.
+    shown: bool = False
+
+    def __post_init__(self) -> None:
+        ttl = self.terms.ttl_ms
+        self.places["unsent"] = after(self.born, self.terms.resend_ms)
+        if ttl is not None:
+            self.places["expiry"] = after(self.born, ttl)
+            self.dies = after(self.born, 2 * ttl + EXPIRY_GRACE_MS)
+        self.places["active"] = self.dies or (9e15, 9e15)
+
+    @property
+    def has_worker(self) -> bool:
+        """Some run may write."""
+        return not self.gone and (self.status is Status.RUNNING or self.held)
+
+    @property
+    def active(self) -> bool:
+        """It was admitted and has not ended."""
+        return not self.gone and not self.status.terminal
+
+    # -------------------------------------------------------------------------------------------- callers
+
+    def answer(self, at: Window, owner: str, answers: Mapping[str, int]) -> Answer:
+        if self.gone or owner != OWNER:
+            return ("GONE",)
+        hits = [key for key in answers if key in self.open]
+        if self.status is not Status.PARKED or not hits:
+            return ("IGNORED",)
+        for key in hits:
+            del self.open[key]
+            self.answers[key] = answers[key]
+        self.shown = True
+        if self.open:
+            return ("PARTIAL",)
+        if self.held:
+            self.status, self.held = Status.RUNNING, False
+            return ("WOKEN",)
+        self._enqueue(at)
+        return "QUEUED", self._message()
+
+    def cancel(self, at: Window, owner: str | None, why: str) -> Answer:
+        if self.gone or owner not in (None, OWNER):
+            return ("GONE",)
+        if self.status.terminal:
+            return ("FINISHED",)
+        if self.has_worker:
+            self.why = self.why or why
+            return ("REQUESTED",)
+        self._settle(at, Status.CANCELLED, Reason.CANCELLED, why)
+        return ("CANCELLED",)
+
+    # -------------------------------------------------------------------------------------------- workers
+
+    def claim(self, at: Window, run: int, look: int, worker: str) -> Answer:
+        if self.gone:
+            self._leave("unsent", "countdowns")
+            return ("GONE",)
+        if self.status.terminal:
+            return "TERMINAL", self.status
+        if self.has_worker:
+            return "HELD", self.worker
+        if run != self.token + 1:
+            return "STALE", str(self.token)
+        if self.status is Status.PARKED:
+            if look == 0 or look != self.look:
+                return "STALE", str(self.token)
+            return "PARKED", self._countdown(at, look + 1)
+        if self.status is Status.RETRYING and self.due != PAST:
+            return "EARLY", (run, 0, REST)
+        if not self.resume:
+            self.attempt += 1
+        limit = self.terms.hard_limit_ms
+        self.status, self.token, self.worker, self.resume = Status.RUNNING, run, worker, False
+        self.deadline = None if limit is None else after(at, limit)
+        self._leave("unsent", "countdowns")
+        self.places["leases"] = after(at, self.terms.lease_ms)
+        number = None if self.progressed is None else self.progressed[0]
+        return "CLAIMED", run, self.attempt, worker, dict(self.answers), dict(self.steps), self.guarded, number
+
+    def renew(self, at: Window, token: int) -> Answer:
+        if self._refusal(token):
+            return ("LOST",)
+        if self.status is not Status.RUNNING or self.deadline != PAST:
+            self.places["leases"] = after(at, self.terms.lease_ms)
+        running = "RUNNING" if self.status is Status.RUNNING else "WAITING"
+        return (running if self.why is None else "CANCEL",)
+
+    def progress(self, at: Window, token: int, message: str, done: float, total: float) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        same = self.message == message and self.progressed is not None and self.progressed[0] == done
+        self.shown = self.message != message
+        self.message, self.progressed = message, (done, total)
+        return ("SAME" if same else "SAVED",)
+
+    def ask(self, at: Window, token: int, asked: Sequence[tuple[str, str]], *, hold: bool, guard: bool) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        for key, text in asked:
+            if self.asked.get(key, text) != text:
+                return "MISMATCH", key
+        fresh = {key: text for key, text in asked if key not in self.asked}
+        count = len(self.open) + len(fresh)
+        if count > self.terms.questions_max:
+            return "TOO_MANY", str(count)
+        if count and not hold and self._cancelled(at):
+            return ("CANCELLED",)
+        self.guarded |= guard
+        self.asked |= fresh
+        self.open |= fresh
+        if not count:
+            return ("ANSWERED",)
+        self.status, self.shown = Status.PARKED, True
+        if hold:
+            self.held = True
+            return ("HELD",)
+        self._go_cold()
+        return "PARKED", self._countdown(at, 1)
+
+    def park(self, at: Window, token: int) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        if self.status is Status.RUNNING:
+            return ("ANSWERED",)
+        if self._cancelled(at):
+            return ("CANCELLED",)
+        self._go_cold()
+        return "PARKED", self._countdown(at, 1)
+
+    def step(self, at: Window, token: int, name: str, value: str) -> Answer:
+        if no := self._refusal(token):
+            return no, value
+        word = "KNOWN" if name in self.steps else "RECORDED"
+        return word, self.steps.setdefault(name, value)
+
+    def finish(
+        self, at: Window, token: int, status: Status, reason: Reason, message: str, payload: tuple[str, str] | None
+    ) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        self._settle(at, status, reason, message, payload)
+        return ("FINISHED",)
+
+    def retry(self, at: Window, token: int, message: str, error: str) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        if self._cancelled(at):
+            return ("CANCELLED",)
+        if self.held:
+            self._go_cold()
+            return ("COLD",)
+        if self.retries == len(self.terms.retry_ms):
+            self._settle(at, Status.FAILED, Reason.RETRIES_EXHAUSTED, message, ("error", error))
+            return ("EXHAUSTED",)
+        delay = self.terms.retry_ms[self.retries]
+        self._let_go(Status.RETRYING)
+        self.retries, self.due, self.message = self.retries + 1, after(at, delay), message
+        self.resume, self.resends, self.shown = True, 0, True
+        if delay > max(self.terms.countdowns_ms, default=0) or self.others >= self.terms.countdown_budget:
+            self.places["unsent"] = after(at, delay)
+            return "RETRYING", None
+        self.places["countdowns"] = after(at, delay)
+        self.places["unsent"] = after(at, delay + self.terms.resend_ms)
+        return "RETRYING", (self.token + 1, 0, delay)
+
+    def release(self, at: Window, token: int) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        if self._cancelled(at):
+            return ("CANCELLED",)
+        if self.held:
+            self._go_cold()
+            return ("COLD",)
+        self._enqueue(at)
+        self.resume = True
+        return "RELEASED", self._message()
+
+    # -------------------------------------------------------------------------------------------- upkeep
+
+    def sweep(self) -> bool:
+        """It is overdue in some index."""
+        return PAST in (self.places.get(index) for index in ("leases", "expiry", "unsent"))
+
+    def reap(self, at: Window) -> Answer:
+        if not self.active:
+            self._leave("unsent", "leases", "expiry", "countdowns")
+            return ("NOTHING",)
+        if self.expired:
+            return self._fail(at, Reason.EXPIRED, EXPIRED)
+        if self.has_worker:
+            return self._reap_run(at)
+        if self.status is Status.PARKED or self.places["unsent"] != PAST:
+            return ("NOTHING",)
+        self.resends += 1
+        self.places["unsent"] = after(at, min(self.terms.resend_ms * 2**self.resends, LIMIT))
+        return "RESEND", self._message()
+
+    def _reap_run(self, at: Window) -> Answer:
+        if self.places["leases"] != PAST:
+            return ("NOTHING",)
+        if self._cancelled(at):
+            return ("CANCELLED",)
+        if self.held:
+            self._go_cold()
+            self.token += 1
+            return ("COLD",)
+        if self.deadline == PAST:
+            return self._fail(at, Reason.WALL_TIMEOUT, TIMED_OUT)
+        if self.attempt >= self.terms.max_attempts:
+            return self._fail(at, Reason.WORKER_LOST, GIVEN_UP.format(self.attempt))
+        self._enqueue(at)
+        self.resume = False
+        return "LOST", self._message()
+
+    # -------------------------------------------------------------------------------------------- inside
+
+    def _refusal(self, token: int) -> str | None:
+        if self.gone:
+            return "GONE"
+        if self.status.terminal:
+            return "TERMINAL"
+        return None if self.has_worker and token == self.token else "STALE"
+
+    def _message(self) -> tuple[int, int, int]:
+        return self.token + 1, 0, 0
+
+    def _leave(self, *indexes: str) -> None:
+        for index in indexes:
+            self.places.pop(index, None)
+
+    def _let_go(self, status: Status) -> None:
+        self.status, self.held, self.worker, self.deadline = status, False, None, None
+        self._leave("leases")
+
+    def _enqueue(self, at: Window) -> None:
+        self._let_go(Status.QUEUED)
+        self.resends = 0
+        self._leave("countdowns")
+        self.places["unsent"] = after(at, self.terms.resend_ms)
+
+    def _go_cold(self) -> None:
+        self._let_go(Status.PARKED)
+        self.resume, self.look = True, 0
+
+    def _countdown(self, at: Window, look: int) -> tuple[int, int, int] | None:
+        self._leave("countdowns")
+        if look > len(self.terms.countdowns_ms) or self.others >= self.terms.countdown_budget:
+            self.look = 0
+            return None
+        delay = self.terms.countdowns_ms[look - 1]
+        self.look = look
+        self.places["countdowns"] = after(at, delay)
+        return self.token + 1, look, delay
+
+    def _cancelled(self, at: Window) -> bool:
+        """Whoever lets go of a task that is to be cancelled carries that out."""
+        if self.why is not None:
+            self._settle(at, Status.CANCELLED, Reason.CANCELLED, self.why)
+        return self.why is not None
+
+    def _fail(self, at: Window, reason: Reason, text: str) -> Answer:
+        self._settle(at, Status.FAILED, reason, text, ("error", f'{{"code":-32603,"message":"{text}"}}'))
+        return "FAILED", reason
+
+    def _settle(
+        self, at: Window, status: Status, reason: Reason, message: str, payload: tuple[str, str] | None = None
+    ) -> None:
+        self._let_go(status)
+        self.reason, self.payload, self.resume, self.shown = reason, payload, False, True
+        # Whoever cancelled said why, and that is better than what the run says.
+        self.message = self.why if status is Status.CANCELLED and self.why else message or self.message
+        self.open.clear()
+        self.places.clear()
+        self.dies = None if self.terms.ttl_ms is None else after(at, self.terms.ttl_ms)

@@ -1,0 +1,119 @@
+"""Looks at everything the store holds of one task, and says where that is not what its `Life` expects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcptasks.store.store import TaskStore
+from tests.support.life import Life, Window
+from tests.support.tasks import asking, question
+
+#: Every index that a task may stand in, `active` included.
+PLACES: Final = ("unsent", "leases", "expiry", "countdowns", "active")
+
+#: Fields that say nothing of what happened: fixed at creation, or moments that are compared by themselves.
+_FIXED: Final = frozenset(
+    {"v", "id", "tool", "owner", "created", "ttl", "expires", "gone", "poll", "poll_parked", "queue", "max_attempts"}
+    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due"}
+)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one look found."""
+
+    #: By the store's clock, after everything else was read.
+    at: int
+    task: dict[str, str]
+    journal: dict[str, str]
+    #: Index -> score.
+    places: dict[str, float]
+    #: PEXPIRETIME of every key there is.
+    expires: frozenset[int]
+
+
+async def look(store: TaskStore, task_id: str) -> Sight:
+    """One round trip, one moment."""
+    client: Any = store.connection.client
+    keys = store.keys
+    own = (keys.task(task_id), keys.call(task_id), keys.journal(task_id))
+    async with client.pipeline(transaction=True) as pipe:
+        pipe.hgetall(own[0]).hgetall(own[2])
+        for index in PLACES:
+            pipe.zscore(getattr(keys, index), task_id)
+        for key in own:
+            pipe.pexpiretime(key)
+        pipe.time()
+        task, journal, *rest, (seconds, micros) = await pipe.execute()
+    scores, expires = rest[: len(PLACES)], rest[len(PLACES) :]
+    places = {index: score for index, score in zip(PLACES, scores, strict=True) if score is not None}
+    at = int(seconds) * 1000 + int(micros) // 1000
+    return Sight(at, task, journal, places, frozenset(int(moment) for moment in expires if moment != -2))
+
+
+def differences(life: Life, sight: Sight) -> list[str]:
+    """Everything that is not as it must be, for people to read; empty: all is well."""
+    found = list(_moments("index ", life.places, sight.places))
+    if life.gone:
+        return [*found, *([f"keys are left: {sight.task}"] if sight.task or sight.expires else [])]
+    found += _fields("", _record(life), {name: text for name, text in sight.task.items() if name not in _FIXED})
+    found += _fields("journal ", _journal(life), sight.journal)
+    moments = {name: moment for name in ("deadline", "due") if (moment := getattr(life, name)) is not None}
+    found += _moments(
+        "", moments, {name: float(sight.task[name]) for name in ("deadline", "due") if sight.task.get(name)}
+    )
+    dies = life.dies or (-1, -1)
+    if len(sight.expires) != 1 or not all(dies[0] <= moment <= dies[1] for moment in sight.expires):
+        found.append(f"its keys die at {sorted(sight.expires)}, not together at {dies}")
+    return found
+
+
+def _record(life: Life) -> dict[str, str]:
+    numbers = ("token", "attempt", "retries", "resends", "look")
+    fields: dict[str, str | None] = {
+        "status": life.status,
+        "reason": life.reason,
+        "msg": life.message,
+        "worker": life.worker,
+        "why": life.why,
+        "cancel": None if life.why is None else "1",
+        "held": "1" if life.held else None,
+        "resume": "1" if life.resume else None,
+        "open": str(len(life.open)),
+        **{name: str(getattr(life, name)) for name in numbers},
+        **{f"q:{key}": text for key, text in life.open.items()},
+    }
+    if life.progressed is not None:
+        fields |= {"progress": str(life.progressed[0]), "total": str(life.progressed[1])}
+    if life.payload is not None:
+        fields[life.payload[0]] = life.payload[1]
+    return {name: str(text) for name, text in fields.items() if text is not None}
+
+
+def _journal(life: Life) -> dict[str, str]:
+    digests = {key: asking(question(key, text))[0][1] for key, text in life.asked.items()}
+    return {
+        **{f"k:{key}": digest for key, digest in digests.items()},
+        **{f"a:{key}": str(value) for key, value in life.answers.items()},
+        **{f"s:{name}": value for name, value in life.steps.items()},
+        **({"mrtr": '{"round":1,"request_state":"s","keys":{}}'} if life.guarded else {}),
+    }
+
+
+def _fields(kind: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(wanted.keys() | found.keys()):
+        text = found.get(name)
+        if text is not None and name.startswith("q:"):
+            text = json.loads(text)["params"]["message"]
+        if text != wanted.get(name):
+            yield f"{kind}{name} is {text!r}, not {wanted.get(name)!r}"
+
+
+def _moments(kind: str, wanted: Mapping[str, Window], found: Mapping[str, float]) -> Iterator[str]:
+    for name in sorted(wanted.keys() | found.keys()):
+        moment, window = found.get(name), wanted.get(name)
+        if moment is None or window is None or not window[0] <= moment <= window[1]:
+            yield f"{kind}{name} is {moment}, not within {window}"
