@@ -107,11 +107,25 @@ def worker_counts() -> tuple[int, int]:
 
 
 class EventfulRequest(Request):
-    """Celery's own request, with `send_event` free to be overridden.
+    """Celery's own request, with `send_event` and `end_cold` free to be overridden.
 
     UNDOCUMENTED that `on_accepted` and `on_success` report through `self.send_event`; that `Task.Request` names the
     class is documented ("Custom task classes"). If it moves: emit from the signals `task_prerun` and `task_success`.
     """
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """The work on this message ends with a cold shutdown: a prefork child is killed, elsewhere see `end_cold`.
+
+        UNDOCUMENTED that a cold shutdown calls this for each message in work. Celery's own raises where the pool cannot
+        kill, and the worker then waits for its threads for ever. If it moves: a handler of our own for SIGQUIT.
+        """
+        if "prefork" in type(pool).__module__:
+            super().cancel(pool, signal, emit_retry)
+        else:
+            self.end_cold()
+
+    def end_cold(self) -> None:
+        """The worker is to end now, but its pool can kill nothing."""
 
     def send_event(self, type: str, **fields: Any) -> None:
         """The event goes to the monitors, if any listens."""

@@ -28,6 +28,8 @@ from mcptasks.fleet.health import answering_workers
 HOST: Final = "127.0.0.1"
 #: Runs may finish this long after Ctrl-C; what is not done then is done after the next start, the store has it.
 STOP_GRACE_MS: Final = 5_000
+#: The runs' share of it; in the rest they are stopped and given back, and the next start continues them at once.
+_RUN_GRACE_MS: Final = 2_000
 #: A cold start of Python with Celery takes seconds on a busy machine.
 READY_WITHIN_MS: Final = 60_000
 #: How long a worker may take to say what it does. All that live answer at once, so this is only spent on trouble.
@@ -63,10 +65,11 @@ class DevFleet:
 
     def start_workers(self, *, pool: str, concurrency: int) -> None:
         """The workers are starting."""
+        env = {"MCPTASKS_SHUTDOWN_GRACE_MS": str(_RUN_GRACE_MS), **os.environ}
         for number in range(1, self._wanted + 1):
             name = f"worker{number}"
             argv = worker_argv(self._app, pool=pool, concurrency=concurrency, name=f"{name}@%h", log_level="INFO")
-            self.workers[name] = self._children.start(name, argv)
+            self.workers[name] = self._children.start(name, argv, env=env)
 
     def start_flower(self) -> None:
         """Flower is starting; its address and its password of today are on stderr."""

@@ -19,6 +19,7 @@ from mcptasks.runtime.outcome import (
     Parked,
     Retrying,
     Superseded,
+    error,
     worker_lost,
 )
 from mcptasks.runtime.patience import patiently
@@ -56,7 +57,7 @@ async def perform_claimed(portal: Portal, claim: Claim) -> str:
     run = Run(portal.mcp, portal.lifespan, portal.store, claim)
     with portal.holding(run):
         try:
-            outcome = await run.execute()
+            outcome = await _outcome(run)
             word = await _store(portal, claim, outcome)
         except asyncio.CancelledError:
             # The worker is going down in the middle of the run: another one continues.
@@ -64,6 +65,17 @@ async def perform_claimed(portal: Portal, claim: Claim) -> str:
             raise
     log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
     return f"{STUCK}: {word}" if run.stuck else word
+
+
+async def _outcome(run: Run) -> Outcome:
+    """The run's outcome; an error that nobody foresaw is one too, because a task must end whatever we did wrong."""
+    try:
+        return await run.execute()
+    except StoreUnavailable:
+        raise
+    except Exception:
+        log.exception("Task %s: an error of mcptasks itself ended the run", label(run.claim.task_id))
+        return Failed(error(-32603, "The task failed for a reason of the server's own; its log says more"))
 
 
 async def _perform_alone(portal: Portal, claim: Claim, app: str) -> str:
@@ -133,13 +145,13 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             return word.lower()
         case Interrupted():
             return await _give_back(portal, claim)
-        case Retrying(message, error):
-            return await _retry(portal, claim, message, dumps(error, "The error"))
+        case Retrying(message, failure):
+            return await _retry(portal, claim, message, dumps(failure, "The error"))
         case Completed(payload):
             end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
-        case Failed(error, reason):
-            end, message = Status.FAILED, str(error["message"])
-            payload = dumps(error, "The error")
+        case Failed(failure, reason):
+            end, message = Status.FAILED, str(failure["message"])
+            payload = dumps(failure, "The error")
         case Cancelled(reason):
             end, payload = Status.CANCELLED, ""
             message = "Cancelled" if reason is Reason.CANCELLED else "Cancelled; the tool did not stop in time"

@@ -25,7 +25,13 @@ _WAITS: Final = {
 }
 
 
-class TaskRequest(EventfulRequest):
+class _Request(EventfulRequest):
+    def end_cold(self) -> None:
+        """What can be stopped is stopped and given back, and the process ends."""
+        self.task.portal.shutdown.end_cold()
+
+
+class TaskRequest(_Request):
     """Reports two events a run: that it started, under the tool's name, and how it ended."""
 
     def send_event(self, type: str, **fields: Any) -> None:
@@ -54,7 +60,7 @@ class TaskRequest(EventfulRequest):
                 super().send_event("task-succeeded", result=f"nothing to do: {word}", runtime=runtime)
 
 
-class SilentRequest(EventfulRequest):
+class SilentRequest(_Request):
     """Reports nothing (settings.flower = "off")."""
 
     def send_event(self, type: str, **fields: Any) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -17,6 +17,9 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 from mcptasks.errors import StoreUnavailable
 from mcptasks.settings import Settings
 from mcptasks.store.scripts import Runner
+
+#: Per event loop. A script takes a fraction of a millisecond of the store's one thread.
+_CONNECTIONS: Final = 16
 
 #: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
 _SCRIPT_BUG: Final = "user_script:"
@@ -57,8 +60,11 @@ class Connection:
 
     def _connect(self, read_timeout_s: float | None) -> Redis:
         connect_s = self._settings.store_timeout_ms / 1000
-        return Redis.from_url(
+        pool = BlockingConnectionPool.from_url(
             self._settings.redis_url,
+            # Bounded: a hundred calls at once would open a hundred connections, which costs more than waiting for one.
+            max_connections=_CONNECTIONS,
+            timeout=connect_s,
             decode_responses=True,
             # An id may hold anything a client sends, half an emoji too: no such task, not an error of ours.
             encoding_errors="surrogatepass",
@@ -69,6 +75,7 @@ class Connection:
             # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
+        return Redis.from_pool(pool)
 
     async def aclose(self) -> None:
         """The running loop's client is closed."""

@@ -32,7 +32,7 @@ from mcptasks.store.store import TaskStore
 from tests.chaos import stress_doors, stress_races
 from tests.chaos.stress_doors import SCRAMBLES, Scramble
 from tests.chaos.stress_races import Race, every_race
-from tests.chaos.stress_writers import Done, Order, Writers
+from tests.chaos.stress_writers import ABREAST, Done, Order, Writers
 from tests.support.life import OWNER, Life, Terms
 from tests.support.moves import TOOL, Move
 from tests.support.scenes import SCENES
@@ -45,13 +45,14 @@ DOORS: Final = 50
 #: Violations that are told in full.
 TOLD: Final = 20
 
-#: Every distance is longer than the workload: only moved deadlines pass.
+#: Every distance is longer than the workload: only moved deadlines pass. A slow answer on a busy machine is no fault.
 DISTANCES: Final[dict[str, Any]] = {
     "lease_ms": 3_600_000,
     "resend_ms": 7_200_000,
     "countdowns_ms": (3_600_000, 7_200_000),
     "countdown_budget": 1_000_000,
     "questions_max": 5,
+    "store_timeout_ms": 60_000,
 }
 POLICY: Final = Policy(ttl_ms=86_400_000, max_attempts=2, time_limit_ms=20_000_000, retry_ms=(3_600_000,))
 
@@ -94,7 +95,8 @@ class Stress:
 
     async def races(self, batch: Sequence[Race]) -> None:
         """One round of each race, all under way together."""
-        tasks = await asyncio.gather(*(self._prepared(race.scene) for race in batch))
+        places = asyncio.Semaphore(ABREAST)
+        tasks = await asyncio.gather(*(self._prepared(race.scene, places) for race in batch))
         moves = [race.moves(life, self.count) for race, (_, life) in zip(batch, tasks, strict=True)]
         began = await self.store.now_ms()
         columns = [
@@ -105,7 +107,11 @@ class Stress:
         for place, (race, (task_id, life)) in enumerate(zip(batch, tasks, strict=True)):
             await self._judge(race, task_id, life, moves[place], [column[place] for column in done], began)
 
-    async def _prepared(self, scene: str) -> tuple[str, Life]:
+    async def _prepared(self, scene: str, places: asyncio.Semaphore) -> tuple[str, Life]:
+        async with places:
+            return await self._there(scene)
+
+    async def _there(self, scene: str) -> tuple[str, Life]:
         task_id = new_task_id()
         began = await self.store.now_ms()
         call = Submission(tool=TOOL, arguments={}, protocol_version="2026-07-28")
@@ -256,4 +262,6 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

@@ -60,10 +60,11 @@ class Writers:
 
     def __enter__(self) -> Self:
         spawn = multiprocessing.get_context("spawn")
-        barrier = spawn.Barrier(self._count)
+        # Kept here: the writers find it by its name, which goes with it.
+        self._barrier = spawn.Barrier(self._count)
         for _ in range(self._count):
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_write, args=(theirs, barrier, self._settings), daemon=True)
+            process = spawn.Process(target=_write, args=(theirs, self._barrier, self._settings), daemon=True)
             process.start()
             theirs.close()
             self._ends.append(ours)
@@ -94,7 +95,7 @@ class Writers:
                 raise WriterFailed(f"a writer is silent for {_PATIENCE_S:g} s")
             try:
                 reply = end.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 raise WriterFailed("a writer has ended") from None
             if isinstance(reply, str):
                 raise WriterFailed(reply)
