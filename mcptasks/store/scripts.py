@@ -8,8 +8,9 @@ A header reads:
     -- ARGV: task_id, token, pairs...
     -- RETURNS: CLAIMED | GONE | HELD
 
-A name with `...` takes the rest. A call with a missing or extra name, and an answer that the header does not list,
-are programming errors and raise at once. `prelude.lua` is put before every script.
+A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions. A call with a missing or
+extra name, and an answer that the header does not list, are programming errors and raise at once. `prelude.lua` is put
+before every script.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Script:
 
 
 def parse(name: str, text: str, prelude: str) -> Script:
-    """The script with its header bound: every key and argument is a Lua local of that name.
+    """The script with its header bound: every key and argument is a Lua local of that name, and the keys are in `k`.
 
     Raises:
         ValueError: the header lacks KEYS, ARGV or RETURNS.
@@ -83,8 +84,11 @@ def parse(name: str, text: str, prelude: str) -> Script:
     keys = tuple(part.strip() for part in fields["KEYS"].split(",") if part.strip())
     args = tuple(part.strip() for part in fields["ARGV"].split(",") if part.strip())
     answers = frozenset(part.split()[0] for part in fields["RETURNS"].split("|"))
-    lines = [_local(n, "KEYS", i) for i, n in enumerate(keys, 1)] + [
-        _local(n, "ARGV", i) for i, n in enumerate(args, 1)
+    named = ", ".join(f"{key} = {key}" for key in keys if not key.endswith(_REST))
+    lines = [
+        *(_local(n, "KEYS", i) for i, n in enumerate(keys, 1)),
+        *(_local(n, "ARGV", i) for i, n in enumerate(args, 1)),
+        f"local k = {{{named}}}",
     ]
     return Script(name, "\n".join([*lines, prelude, text]), keys, args, answers)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
@@ -34,8 +35,7 @@ NO_COUNTDOWN: Final = {"MCPTASKS_COUNTDOWNS_MS": "[50]"}
 
 def gaps(fleet: Fleet, key: str) -> list[float]:
     """How long after each wish the next run began. Ledger and store share the machine's clock."""
-    lines = fleet.ledger.of(key)
-    pairs = zip(lines, lines[1:], strict=False)
+    pairs = itertools.pairwise(fleet.ledger.of(key))
     return [after["at"] - before["at"] for before, after in pairs if before["event"] == "asked"]
 
 
@@ -46,7 +46,7 @@ def due_ms(fleet: Fleet, handle: TaskHandle) -> int:
 
 def store_ms(fleet: Fleet) -> float:
     """The store's clock."""
-    seconds, micros = fleet.raw.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+    seconds, micros = cast("tuple[int, int]", fleet.raw.time())
     return int(seconds) * 1000 + int(micros) / 1000
 
 
@@ -62,9 +62,6 @@ async def test_a_tool_that_works_in_the_end_was_run_after_each_of_its_delays(rec
     fleet.worker(pool)
     async with client(recovering.url) as connection:
         handle = await start(connection, "retry_soon", key=key, failures=3)
-        fleet.ledger.await_event(key, "asked")
-        task = await handle.wait(60, until=["completed"])
-        assert task.status == "completed"
         assert await outcome(handle) == f"ran {key}"
     assert fleet.ledger.count(key) == 4
     assert all(gap >= delay - TICK_S for gap, delay in zip(gaps(fleet, key), SOON_S, strict=True)), gaps(fleet, key)

@@ -28,7 +28,7 @@ if r[4] == '1' then
   redis.call('PUBLISH', wakes, 'answer ' .. task_id)
   return {'WOKEN'}
 end
-enqueue({task = task, unsent = unsent, leases = leases, countdowns = countdowns}, task_id, resend_ms)
+enqueue(k, task_id, resend_ms)
 -- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the sweeper sends one.
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end
 return {'QUEUED', next_run(task)}

@@ -24,8 +24,6 @@ for i = 1, #triples, 3 do
 end
 open = open + #fresh
 if open > tonumber(questions_max) then return {'TOO_MANY', int(open)} end
-local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
-  countdowns = countdowns}
 if open > 0 and hold ~= '1' and cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 
 if mrtr ~= '' then redis.call('HSET', journal, 'mrtr', mrtr) end

@@ -16,6 +16,5 @@ if r[2] == 'running' or r[3] == '1' then
   redis.call('PUBLISH', wakes, 'cancel ' .. task_id)
   return {'REQUESTED'}
 end
-settle({task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
-  countdowns = countdowns}, task_id, 'cancelled', 'cancelled', message, '', '')
+settle(k, task_id, 'cancelled', 'cancelled', message, '', '')
 return {'CANCELLED'}

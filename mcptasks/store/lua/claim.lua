@@ -22,7 +22,7 @@ if status == 'parked' then
   -- Only the latest re-check goes on: a message delivered twice must not become two chains.
   if look == '0' or look ~= r[5] then return {'STALE', token} end
   local countdown, next_look =
-    next_countdown({task = task, countdowns = countdowns}, task_id, budget, delays, tonumber(look) + 1)
+    next_countdown(k, task_id, budget, delays, tonumber(look) + 1)
   return {'PARKED', countdown, next_look, next_run(task)}
 end
 

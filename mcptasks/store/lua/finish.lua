@@ -6,6 +6,5 @@
 
 local no = refused(task, token)
 if no then return {no} end
-settle({task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
-  countdowns = countdowns}, task_id, status, reason, message, field, payload)
+settle(k, task_id, status, reason, message, field, payload)
 return {'FINISHED'}

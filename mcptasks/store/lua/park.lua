@@ -8,8 +8,6 @@
 local no = refused(task, token)
 if no then return {no} end
 if redis.call('HGET', task, 'status') == 'running' then return {'ANSWERED'} end
-local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
-  countdowns = countdowns}
 if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 local countdown, look = let_go(k, task_id, budget, delays)
 return {'PARKED', countdown, look, next_run(task)}

@@ -128,6 +128,14 @@ local function go_cold(k, task_id)
   redis.call('ZREM', k.leases, task_id)
 end
 
+-- The worker has let go of a task whose run is held: it waits for its answers and nothing else.
+local function cold_if_held(k, task_id)
+  if redis.call('HGET', k.task, 'held') ~= '1' then return false end
+  go_cold(k, task_id)
+  touch(k.task, false)
+  return true
+end
+
 -- The worker lets go of a task that waits for a person.
 local function let_go(k, task_id, budget, delays)
   go_cold(k, task_id)

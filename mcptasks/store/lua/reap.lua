@@ -15,8 +15,6 @@ local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max
 local status = r[1]
 if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
 if tonumber(r[9]) > tonumber(schema) then return {'NEWER', r[9]} end
-local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
-  countdowns = countdowns}
 
 -- -32603: the server could not finish what it accepted (SEP-2663: `failed` is for JSON-RPC errors only).
 local function fail(reason, message)

@@ -6,15 +6,9 @@
 
 local no = refused(task, token)
 if no then return {no} end
-local k = {task = task, call = call, journal = journal, unsent = unsent, leases = leases, expiry = expiry,
-  countdowns = countdowns}
 if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
-if redis.call('HGET', task, 'held') == '1' then
-  -- It waits for a person, and its open questions must stay answerable: the last answer is its next try.
-  go_cold(k, task_id)
-  touch(task, false)
-  return {'COLD'}
-end
+-- It waits for a person: its open questions stay answerable, and the last answer queues it.
+if cold_if_held(k, task_id) then return {'COLD'} end
 
 local r = redis.call('HMGET', task, 'retry', 'retries', 'gone')
 local delays = {}
