@@ -165,8 +165,13 @@ def fixed(delay: Duration, times: int) -> list[float]:
 
 def exponential(first: Duration, times: int, *, factor: float = 2.0, longest: Duration = "1h") -> list[float]:
     """The delays of `times` retries, each `factor` times the one before, none over `longest`, in seconds."""
-    start, cap = duration_ms(first) / 1000, duration_ms(longest) / 1000
-    return [min(start * factor**n, cap) for n in range(times)]
+    cap, delays = duration_ms(longest) / 1000, list[float]()
+    delay = duration_ms(first) / 1000
+    for _ in range(times):
+        delays.append(min(delay, cap))
+        # Not `factor**n`, which overflows long after the cap is reached.
+        delay *= factor
+    return delays
 
 
 def attach(fn: Callable[..., Any], policy: Policy) -> None:

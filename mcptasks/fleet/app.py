@@ -128,13 +128,25 @@ def _define_task(app: Celery, portal: Portal) -> None:
 
         def run(self, task_id: str, run: int, look: int = 0) -> str:
             """Returns the word for the monitors; never raises for the tool's reasons."""
-            hint = Hint(task_id=task_id, run=run, look=look)
+            hint = self._hint(task_id, run, look)
             word = _wait(portal, hint, f"{self.request.hostname}:{os.getpid()}")
             if word.startswith(STUCK) and os.getpid() != made_in:
                 # The tool's thread cannot be stopped, but a prefork child can be replaced.
                 log.warning("This worker child is replaced, because its tool does not stop")
                 raise SystemExit(1)
             return word
+
+        def _hint(self, task_id: str, run: int, look: int) -> Hint:
+            """The hint that this message was made of, complete: a worker that goes down sends it once more."""
+            hard_limit_s, _ = self.request.timelimit or (None, None)
+            return Hint(
+                task_id=task_id,
+                run=run,
+                look=look,
+                tool=self.request.shadow or "",
+                queue=(self.request.delivery_info or {}).get("routing_key") or app.conf.task_default_queue,
+                hard_limit_s=hard_limit_s,
+            )
 
     task = Execute()
     task.portal = portal

@@ -26,8 +26,9 @@ def app_argument(argv: Sequence[str]) -> str | None:
     for position, word in enumerate(argv):
         if word in ("-A", "--app") and position + 1 < len(argv):
             return argv[position + 1]
-        if word.startswith("--app="):
-            return word.removeprefix("--app=")
+        for spelling in ("--app=", "-A"):
+            if word.startswith(spelling) and word != spelling:
+                return word.removeprefix(spelling)
     return os.environ.get("CELERY_APP") or os.environ.get("APP")
 
 

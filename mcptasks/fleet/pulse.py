@@ -15,6 +15,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from celery import Celery
+from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 
 from mcptasks.celery_seams import worker_counts
@@ -103,10 +104,18 @@ class Pulse:
             log.warning("The worker's health is not reported: %s", exc)
 
     def _waiting(self) -> int | None:
-        try:
-            with self._app.connection_for_read() as connection:
-                channel = connection.default_channel
-                counts = (channel.queue_declare(queue, passive=True).message_count for queue in self._queues)
-                return sum(counts)
-        except (OperationalError, OSError, *self._app.connection_for_read().channel_errors):
-            return None
+        with self._app.connection_for_read() as connection:
+            try:
+                # Not kombu's own patience, which is endless: a broker that is away is what is to be told.
+                connection.ensure_connection(max_retries=0)
+                return sum(_messages(connection, queue) for queue in self._queues)
+            except (OperationalError, *connection.connection_errors):
+                return None
+
+
+def _messages(connection: Connection, queue: str) -> int:
+    try:
+        return connection.default_channel.queue_declare(queue, passive=True).message_count
+    except connection.channel_errors:
+        # Redis has no empty lists: there, a queue in which nothing waits does not exist.
+        return 0

@@ -8,9 +8,9 @@ A header reads:
     -- ARGV: task_id, token, pairs...
     -- RETURNS: CLAIMED | GONE | HELD
 
-A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions. A call with a missing or
-extra name, and an answer that the header does not list, are programming errors and raise at once. `prelude.lua` is put
-before every script.
+A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions. A call with a missing
+or extra name, and an answer that the header does not list, are programming errors and raise at once. `prelude.lua` is
+put before every script.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ from tests.support.sight import PLACES, look
 
 #: Tasks that one batch of races is about; the writers begin each batch together.
 BATCH: Final = 64
+#: More than there are races.
+ROUNDS: Final = 5_000
 #: Scrambles of each kind.
 DOORS: Final = 50
 #: Violations that are told in full.
@@ -184,14 +186,17 @@ class Stress:
 
 
 async def stress(settings: Settings, rounds: int, count: int, seed: int) -> Findings:
-    """Every race so many times, in random order, and every scramble."""
+    """So many rounds of races in random order, none a second time before all were run once, and every scramble."""
     chance = random.Random(seed)
     with Writers(settings, count) as writers:
         one = Stress(settings, writers, count, chance)
-        plan = [*every_race()] * rounds
-        chance.shuffle(plan)
-        for start in range(0, len(plan), BATCH):
-            await one.races(plan[start : start + BATCH])
+        plan: list[Race] = []
+        while len(plan) < rounds:
+            races = [*every_race()]
+            chance.shuffle(races)
+            plan += races
+        for start in range(0, rounds, BATCH):
+            await one.races(plan[start : min(start + BATCH, rounds)])
         for make in SCRAMBLES:
             await one.scrambles([make(count) for _ in range(DOORS)])
         await one.audit()
@@ -236,7 +241,7 @@ def table(run: dict[str, Any]) -> Table:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="How often each race is run.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Of races, all together.")] = ROUNDS,
     writers: Annotated[int, typer.Option(min=2, max=6, help="Processes that write at once.")] = 4,
     seed: Annotated[int | None, typer.Option(help="Of the order of the races.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON document instead of a table.")] = False,

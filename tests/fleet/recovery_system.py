@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from mcptasks.cli.worker import worker_argv
 from tests.fleet.system import Fleet, Proc
+from tests.support.waiting import wait_until
 
 TARGET: Final = "tests.fleet.recovery_tools:mcp"
 CELERY: Final = "tests.fleet.recovery_tools:celery"
+
+
+#: Leases that run out and Pythons that start, one after the other, on a machine that has other things to do.
+SOME_DEATHS_S: Final = 180.0
 
 
 class RecoveryFleet(Fleet):
@@ -62,3 +67,13 @@ class Supervised:
         while not self._over.wait(0.05):
             if self.lives[-1].exit_code is not None:
                 self._live()
+
+
+def await_event(fleet: Fleet, key: str, event: str, *, times: int = 1) -> dict[str, Any]:
+    """As `Ledger.await_event`, for what takes a few deaths."""
+
+    def line() -> dict[str, Any] | None:
+        found = [line for line in fleet.ledger.of(key) if line["event"] == event]
+        return found[times - 1] if len(found) >= times else None
+
+    return wait_until(line, description=f"{event!r} of {key} happened {times} time(s)", within_s=SOME_DEATHS_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final, cast
+from typing import Final
 
 import pytest
 
@@ -46,8 +46,17 @@ def due_ms(fleet: Fleet, handle: TaskHandle) -> int:
 
 def store_ms(fleet: Fleet) -> float:
     """The store's clock."""
-    seconds, micros = cast("tuple[int, int]", fleet.raw.time())
+    seconds, micros = fleet.raw.time()
     return int(seconds) * 1000 + int(micros) / 1000
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """A server and a worker that nobody takes down."""
+    with RecoveryFleet(tmp_path_factory.mktemp("steady")) as mine:
+        worker, server = mine.start_worker(), mine.start_server()
+        yield Served(mine, mine.ready(worker, server))
+        assert mine.keys_for_ever() == []
 
 
 # ------------------------------------------------------------------------------------------------ the list
@@ -55,12 +64,10 @@ def store_ms(fleet: Fleet) -> float:
 
 @shared
 @covers("N4")
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
-async def test_a_tool_that_works_in_the_end_was_run_after_each_of_its_delays(recovering: Served, pool: str) -> None:
+async def test_a_tool_that_works_in_the_end_was_run_after_each_of_its_delays(steady: Served) -> None:
     """N4: the exact list of delays, in order; asked for, so none of them is an attempt that was lost."""
-    key, fleet = new_key(), recovering.fleet
-    fleet.worker(pool)
-    async with client(recovering.url) as connection:
+    key, fleet = new_key(), steady.fleet
+    async with client(steady.url) as connection:
         handle = await start(connection, "retry_soon", key=key, failures=3)
         assert await outcome(handle) == f"ran {key}"
     assert fleet.ledger.count(key) == 4
@@ -71,11 +78,10 @@ async def test_a_tool_that_works_in_the_end_was_run_after_each_of_its_delays(rec
 
 @shared
 @covers("N4", "P31")
-async def test_when_the_list_is_used_up_the_task_fails_with_the_tools_own_error(recovering: Served) -> None:
+async def test_when_the_list_is_used_up_the_task_fails_with_the_tools_own_error(steady: Served) -> None:
     """N4: the error that the tool gave along, in the same transition that found no delay left."""
-    key, fleet = new_key(), recovering.fleet
-    fleet.worker()
-    async with client(recovering.url) as connection:
+    key, fleet = new_key(), steady.fleet
+    async with client(steady.url) as connection:
         handle = await start(connection, "retry_soon", key=key, failures=99)
         with pytest.raises(TaskFailed, match="the far end is down") as failed:
             await handle.result(60)
@@ -92,11 +98,10 @@ async def test_when_the_list_is_used_up_the_task_fails_with_the_tools_own_error(
 
 @shared
 @covers("N4")
-async def test_a_waiting_retry_is_working_and_says_why_and_a_cancel_ends_it_at_once(recovering: Served) -> None:
+async def test_a_waiting_retry_is_working_and_says_why_and_a_cancel_ends_it_at_once(steady: Served) -> None:
     """N4: `working` and the tool's own words; there is no run that would have to hear of the cancel."""
-    key, fleet = new_key(), recovering.fleet
-    fleet.worker()
-    async with client(recovering.url) as connection:
+    key, fleet = new_key(), steady.fleet
+    async with client(steady.url) as connection:
         handle = await start(connection, "retry_later", key=key)
         fleet.await_status(handle, Status.RETRYING)
         task = await handle.get()
@@ -105,7 +110,7 @@ async def test_a_waiting_retry_is_working_and_says_why_and_a_cancel_ends_it_at_o
         assert (await handle.get()).status == "cancelled"
         with pytest.raises(TaskCancelled):
             await handle.result(60)
-        wait_until(lambda: fleet.raw.zcard(fleet.keys.unsent) == 0, description="nothing of it is left to send")
+        assert fleet.raw.zscore(fleet.keys.unsent, handle.task_id) is None, "nothing of it is left to send"
     assert fleet.ledger.count(key) == 1
 
 
@@ -129,14 +134,13 @@ async def test_a_lost_worker_uses_up_no_retry_and_a_retry_no_attempt(recovering:
 
 @shared
 @covers("N4", "A01")
-async def test_a_message_that_comes_before_its_time_runs_nothing(recovering: Served) -> None:
+async def test_a_message_that_comes_before_its_time_runs_nothing(steady: Served) -> None:
     """N4: a copy without its countdown, or one counted down by a clock that runs fast, may not be early by the store's.
 
     Ten copies come at once; each is put back for the rest of the delay, and one of them runs the task.
     """
-    key, fleet = new_key(), recovering.fleet
-    fleet.worker()
-    async with client(recovering.url) as connection:
+    key, fleet = new_key(), steady.fleet
+    async with client(steady.url) as connection:
         handle = await start(connection, "retry_later", key=key)
         fleet.await_status(handle, Status.RETRYING)
         due = due_ms(fleet, handle)
@@ -180,18 +184,18 @@ async def test_a_delay_too_long_for_a_countdown_is_kept_by_the_store(recovering:
 
 @shared
 @covers("N4", "W3")
-@pytest.mark.parametrize("signal", ["kill", "terminate"])
-async def test_a_retry_survives_the_worker_that_counted_it_down(recovering: Served, signal: str) -> None:
+@pytest.mark.parametrize(("pool", "end"), [("threads", "kill"), ("prefork", "terminate")])
+async def test_a_retry_survives_the_worker_that_counted_it_down(recovering: Served, pool: str, end: str) -> None:
     """N4: killed, the countdown is lost with its memory; stopped, it goes back to the queue. On time both ways."""
     key, fleet = new_key(), recovering.fleet
-    first = fleet.worker()
+    first = fleet.worker(pool)
     async with client(recovering.url) as connection:
         handle = await start(connection, "retry_later", key=key)
         fleet.await_status(handle, Status.RETRYING)
         due = due_ms(fleet, handle)
         wait_until(lambda: not fleet.messages(), description="the worker counts it down")
         assert store_ms(fleet) < due
-        if signal == "kill":
+        if end == "kill":
             first.kill()
         else:
             assert first.stop() == 0
