@@ -8,9 +8,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Two test processes: what the smallest machine has cores for. Each has a Valkey of its own.
 WORKERS ?= 2
+CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint types bench clean
+.PHONY: help setup demo test test-slow test-all lint types stress bench clean chaos
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,8 +45,14 @@ lint: setup ## ruff and the layers
 types: setup ## pyright, strict
 	$(BIN)/pyright
 
+chaos: setup ## Kills, freezes and restarts of a whole fleet under load (CHAOS_MINUTES, default 1.5); exit 1 on a loss
+	CHAOS_MINUTES=$(CHAOS_MINUTES) $(BIN)/python -m tests.chaos
+
+stress: setup ## Processes race every pair of transitions on the same tasks; exit 1 on a violation
+	$(BIN)/python -m tests.chaos.stress
+
 bench: setup ## Side by side with FastMCP's tasks; prints ratios, writes benchmarks/out/latest.json
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/conformance/node_modules benchmarks/out
+	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/conformance/node_modules benchmarks/out tests/chaos/out

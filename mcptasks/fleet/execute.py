@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
-from mcptasks.fleet.isolation import run_alone, wants_isolation
+from mcptasks.fleet.isolation import LoneProcess, wants_isolation
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Claim, Hint, Reason, Status, label
 from mcptasks.runtime.outcome import (
@@ -84,21 +84,26 @@ async def _perform_alone(portal: Portal, claim: Claim, app: str) -> str:
     run = Run(portal.mcp, portal.lifespan, portal.store, claim)
     loop = asyncio.get_running_loop()
     with portal.holding(run):
-        lone, stopped = loop.create_task(run_alone(app, claim)), loop.create_task(_must_end(run.interrupt))
+        lone = await LoneProcess.start(app, claim)
+        ended, stopped = loop.create_task(lone.word()), loop.create_task(_must_end(run.interrupt))
         try:
-            await asyncio.wait({lone, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not lone.done():
-                return await _give_back(portal, claim) if stopped.result() is Stop.SHUTDOWN else "lost"
-            word = lone.result()
-            if word is None:
-                word = await _store(portal, claim, worker_lost(claim.record.attempt))
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                word = ended.result() or await _store(portal, claim, worker_lost(claim.record.attempt))
+            elif stopped.result() is Stop.LOST:
+                return "lost"
+            else:
+                lone.let_go()
+                word = await ended or await _give_back(portal, claim)
         except asyncio.CancelledError:
+            # First it ends, then another one may begin.
+            await lone.kill()
             await _give_back(portal, claim)
             raise
         finally:
             stopped.cancel()
-            lone.cancel()
-            await asyncio.wait({lone})
+            ended.cancel()
+            await lone.kill()
     log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
     return word
 

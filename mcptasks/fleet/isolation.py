@@ -13,12 +13,16 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any, Final
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
 
 from mcptasks.model import Claim, label
 
 log: Final = logging.getLogger("mcptasks.fleet")
+
+#: What the lone process may take to import the app; one that has lost its parent by then and takes longer just ends.
+_READY_S: Final = 30.0
 
 
 def app_argument(argv: Sequence[str]) -> str | None:
@@ -37,45 +41,63 @@ def wants_isolation(claim: Claim) -> bool:
     return claim.record.attempt >= claim.record.max_attempts > 1
 
 
-async def run_alone(app: str, claim: Claim) -> str | None:
-    """The word that the run came to, in a process of its own; None: that process died.
+class LoneProcess:
+    """A process that has one run to itself. The claim stays its parent's, which goes on renewing the lease."""
 
-    The claim stays this process's: it goes on renewing the lease, and writes the end if the lone process cannot.
+    def __init__(self, claim: Claim, process: Process) -> None:
+        self._claim, self._process = claim, process
+
+    @classmethod
+    async def start(cls, app: str, claim: Claim) -> Self:
+        """It is starting, and has its order."""
+        log.info("Task %s: attempt %d runs in a process of its own", label(claim.task_id), claim.record.attempt)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "mcptasks.fleet.lone_run",
+            app,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        # By standard input: an id is a secret, and everyone on the machine reads command lines. It fits into any pipe.
+        process.stdin.write(json.dumps({"task_id": claim.task_id, "token": claim.token}).encode() + b"\n")
+        return cls(claim, process)
+
+    async def word(self) -> str | None:
+        """The word that the run came to, once the process has ended; None: it died, and its end is not stored."""
+        assert self._process.stdout is not None
+        out = await self._process.stdout.read()
+        if code := await self._process.wait():
+            log.warning("Task %s: its lone process ended with %d", label(self._claim.task_id), code)
+            return None
+        return out.decode().strip().rpartition("\n")[2]
+
+    def let_go(self) -> None:
+        """The run is stopped and given back by the process itself, which ends within seconds, whatever the run does."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    async def kill(self) -> None:
+        """The process does not live."""
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+def end_with_parent(ready: threading.Event, leave: Callable[[], None]) -> None:
+    """When the standard input of this process ends, nobody waits for its run any more: it leaves, once it is ready.
+
+    The parent may have been killed by another task. So the run is not dropped but given back: this last attempt is not
+    lost, because this process, which the task has to itself, lives.
     """
-    log.info("Task %s: attempt %d runs in a process of its own", label(claim.task_id), claim.record.attempt)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "mcptasks.fleet.lone_run",
-        app,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    # By standard input, not on the command line: an id is a secret, and everyone on the machine reads command lines.
-    process.stdin.write(json.dumps({"task_id": claim.task_id, "token": claim.token}).encode() + b"\n")
-    try:
-        await process.stdin.drain()
-        out = await process.stdout.read()
-        code = await process.wait()
-    except (asyncio.CancelledError, OSError):
-        process.kill()
-        await process.wait()
-        raise
-    if code != 0:
-        log.warning("Task %s: its lone process ended with %d", label(claim.task_id), code)
-        return None
-    return out.decode().strip().rpartition("\n")[2]
-
-
-def end_with_parent() -> None:
-    """This process ends as soon as its standard input does: nobody waits for its run any more."""
 
     def watch() -> None:
         while os.read(0, 1024):
             pass
-        os._exit(1)
+        if not ready.wait(_READY_S):
+            os._exit(1)
+        leave()
 
     threading.Thread(target=watch, name="mcptasks-parent", daemon=True).start()
 

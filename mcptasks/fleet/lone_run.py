@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from contextlib import suppress
 
 from celery.app.utils import find_app
 
-from mcptasks.dispatch import TASK_NAME
+from mcptasks.dispatch import TASK_NAME, Publisher
 from mcptasks.fleet.execute import perform_claimed
 from mcptasks.fleet.isolation import end_with_parent, read_order
 from mcptasks.fleet.portal import Portal
@@ -23,14 +25,20 @@ async def run(portal: Portal, task_id: str, token: int) -> str:
 
 def main() -> None:
     """The run is over and its word is on standard output."""
-    order = read_order()
-    end_with_parent()
+    order, ready = read_order(), threading.Event()
+    # Watched from the start: the parent may die while the app is imported.
+    end_with_parent(ready, lambda: portal.shutdown.end_cold())
     sys.path.insert(0, os.getcwd())
     app = find_app(sys.argv[1])
     app.finalize()
     portal: Portal = app.tasks[TASK_NAME].portal
-    word = portal.start(run, portal, order["task_id"], order["token"]).result()
-    print(word, flush=True)
+    future = portal.start(run, portal, order["task_id"], order["token"])
+    ready.set()
+    word = future.result()
+    if isinstance(portal.dispatcher, Publisher):
+        portal.dispatcher.close()
+    with suppress(BrokenPipeError):
+        print(word, flush=True)
     # Not an orderly end: a stuck tool's thread would hold it for ever.
     os._exit(0)
 

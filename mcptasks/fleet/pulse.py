@@ -114,8 +114,7 @@ class Pulse:
 
 
 def _messages(connection: Connection, queue: str) -> int:
-    try:
-        return connection.default_channel.queue_declare(queue, passive=True).message_count
-    except connection.channel_errors:
-        # Redis has no empty lists: there, a queue in which nothing waits does not exist.
-        return 0
+    # Declaring a queue changes nothing on Redis. Asking whether it is there does not work: kombu looks for it without
+    # the prefix, and an empty list does not exist.
+    only_look = connection.transport.driver_type == "amqp"
+    return connection.default_channel.queue_declare(queue, passive=only_look).message_count

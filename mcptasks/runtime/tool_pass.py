@@ -26,6 +26,7 @@ from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
+from mcptasks.wire import clean
 
 #: After the first question the pass waits this long for its siblings (`gather`, task groups): they are asked together.
 _SETTLE_S: Final = 0.01
@@ -190,7 +191,7 @@ class ToolPass:
             return self._returned(result)
         assert result is not None
         if (wish := self._wish(result)) is not None:
-            return Retrying(str(wish), _final_error(wish, self._job.store.settings))
+            return Retrying(clean(str(wish)), _final_error(wish, self._job.store.settings))
         return completed(result, self._job.submission, self._job.store.settings, self._job.claim.task_id)
 
     def _wish(self, result: CallToolResult) -> Retry | None:
@@ -199,7 +200,9 @@ class ToolPass:
             return None
         text = getattr(result.content[0], "text", "") if result.content else ""
         wishes = (wish for wish in reversed(self._current.wishes) if isinstance(wish, Retry))
-        return next((wish for wish in wishes if text.endswith(f": {wish}")), None)
+        # To the letter: a tool that caught its wish may well repeat it in an error of its own.
+        said = f"Error executing tool {self._job.submission.tool}: "
+        return next((wish for wish in wishes if text == f"{said}{wish}"), None)
 
     def _returned(self, result: InputRequiredResult) -> Failed | Asked:
         """A resolver or guard asks by returning its questions."""
@@ -220,7 +223,7 @@ class ToolPass:
 
 
 def _final_error(wish: Retry, settings: Settings) -> dict[str, Any]:
-    return error(INTERNAL_ERROR, str(wish)) if wish.error is None else failed(wish.error, settings).error
+    return error(INTERNAL_ERROR, clean(str(wish))) if wish.error is None else failed(wish.error, settings).error
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

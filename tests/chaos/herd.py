@@ -52,7 +52,7 @@ SETTINGS: Final = {
 #: A child whose worker died may finish what it has in hand: the longest job, and a busy machine.
 ORPHAN_S: Final = 30.0
 #: So long after SIGTERM a process is gone: the grace, Celery's warm shutdown, and a busy machine.
-STOP_S: Final = 40.0
+STOP_S: Final = 25.0
 _LOOK_S: Final = 0.05
 #: After an end of its own, as a supervisor does it.
 _BACKOFF_S: Final = 0.5

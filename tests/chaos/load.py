@@ -33,6 +33,8 @@ MIX: Final = {
 #: What a caller cancels.
 _CANCELLABLE: Final = ("long", "long_sync", "asks", "asks_held", "retries")
 _TWICE: Final = 0.2
+#: Between two attempts at a request that nobody answers.
+_LONGEST_PAUSE_S: Final = 4.0
 
 
 @dataclass
@@ -194,7 +196,7 @@ class Load:
         self, job: Job, method: str, request: Callable[[Door], Awaitable[T]], first: Door | None = None
     ) -> T:
         """The request's answer; asked through one door after the other until there is one."""
-        door = first or self.rng.choice(self.doors)
+        door, pause = first or self.rng.choice(self.doors), 0.5
         while True:
             try:
                 answer = await request(door)
@@ -209,7 +211,8 @@ class Load:
                 if method != "get":
                     self._tell(job, door, method, "accepted", job.task_id)
                 return answer
-            await asyncio.sleep(self.rng.uniform(0.3, 1.0))
+            await asyncio.sleep(pause * self.rng.uniform(0.5, 1.0))
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
             door = self.rng.choice(self.doors)
 
     def _tell(self, job: Job, door: Door, method: str, outcome: str, detail: str) -> None:

@@ -16,6 +16,11 @@ from tests.fleet.system import TARGET, Fleet, Proc
 ENDED: Final = (0, -signal.SIGTERM)
 
 
+#: Tests of one group stay on one test process, so that what they share is started once (`--dist loadgroup`).
+on_served: Final = pytest.mark.xdist_group("one server for all")
+on_running: Final = pytest.mark.xdist_group("one fleet of each pool for all")
+
+
 @dataclass(frozen=True)
 class Served:
     """A server and its store."""

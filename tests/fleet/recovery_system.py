@@ -5,13 +5,21 @@ from __future__ import annotations
 import threading
 from typing import Any, Final, Self
 
+import pytest
+
 from mcptasks.cli.worker import worker_argv
 from tests.fleet.system import Fleet, Proc
 from tests.support.waiting import wait_until
 
+#: Tests of one group stay on one test process, so that what they share is started once (`--dist loadgroup`).
+on_recovering: Final = pytest.mark.xdist_group("one recovering server for all")
+
 TARGET: Final = "tests.fleet.recovery_tools:mcp"
 CELERY: Final = "tests.fleet.recovery_tools:celery"
 
+
+#: What tools that end their process end it with.
+EXIT_CODE: Final = 17
 
 #: Leases that run out and Pythons that start, one after the other, on a machine that has other things to do.
 SOME_DEATHS_S: Final = 180.0

@@ -7,15 +7,16 @@ import os
 import time
 from typing import Final
 
+from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 
 import mcptasks
 from mcptasks import Retry
-from tests.fleet.tools import celery, gate, mcp, note, noted, tasks, there
+from tests.fleet.tools import ask, celery, gate, mcp, note, noted, tasks, there
 
 __all__ = ["celery", "mcp"]
 
-#: What `os._exit` ends a process with here; no interpreter does so by itself.
+#: What `os._exit` ends a process with here; no interpreter does so by itself. `recovery_system` has it too.
 EXIT_CODE: Final = 17
 
 #: What `retry_soon` fails with in the end.
@@ -73,6 +74,17 @@ def deaf_gate(key: str, path: str) -> str:
         time.sleep(0.02)
     note(key, "end")
     return f"passed {key}"
+
+
+@mcp.tool()
+@tasks.durable()
+async def gate_then_ask(key: str, path: str, ctx: Context) -> str:
+    """Works until the file is there, then asks."""
+    note(key, "begin")
+    while not there(path):  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.02)
+    note(key, "asks")
+    return await ask(ctx, f"{key}?")
 
 
 # ------------------------------------------------------------------------------------------------ retries
@@ -149,3 +161,13 @@ async def exits_first(key: str, path: str) -> str:
     if noted(key, "run") == 1:
         os._exit(EXIT_CODE)
     return await stoppable_gate(key, path)
+
+
+@mcp.tool()
+@tasks.durable(max_attempts=2)
+def exits_first_then_deaf(key: str, path: str) -> str:
+    """As `exits_first`, but the second run is sync and looks at nothing but its file."""
+    note(key, "run")
+    if noted(key, "run") == 1:
+        os._exit(EXIT_CODE)
+    return deaf_gate(key, path)

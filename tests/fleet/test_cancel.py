@@ -8,16 +8,15 @@ import pytest
 
 from mcptasks.client import TaskCancelled
 from mcptasks.model import Reason
-from tests.fleet.conftest import Running, Served
+from tests.fleet.conftest import Running, Served, on_running, on_served
 from tests.fleet.system import client, new_key, outcome, questions, start
 from tests.requirements import covers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 
-@shared
+@on_served
 @covers("A08", "P52")
 async def test_a_task_cancelled_while_no_worker_is_up_never_runs(served: Served) -> None:
     """A08 (a): Celery's revoke lives in workers' memory, so one that comes later runs the job all the same."""
@@ -33,7 +32,7 @@ async def test_a_task_cancelled_while_no_worker_is_up_never_runs(served: Served)
     assert fleet.record(handle).status == "cancelled"
 
 
-@shared
+@on_served
 @covers("A08")
 @pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
 async def test_a_cancel_in_a_warm_shutdown_stops_the_run_and_lets_the_worker_go(served: Served, pool: str) -> None:
@@ -51,7 +50,7 @@ async def test_a_cancel_in_a_warm_shutdown_stops_the_run_and_lets_the_worker_go(
     assert fleet.ledger.events(key)[-1] == "stopped"
 
 
-@shared
+@on_served
 @covers("A08")
 async def test_a_cancel_that_pub_sub_lost_is_told_by_the_lease(served: Served) -> None:
     """A08 (c): a subscription that died takes every cancel published meanwhile with it."""
@@ -70,7 +69,7 @@ async def test_a_cancel_that_pub_sub_lost_is_told_by_the_lease(served: Served) -
         assert await outcome(await start(connection, "ledger", key=after)) == f"ran {after}"
 
 
-@shared
+@on_running
 @covers("B04", "P52")
 @pytest.mark.parametrize(("tool", "first"), [("loop_sync", "tick"), ("ledger_slow", "begin")])
 async def test_a_cancelled_body_stops(running: Running, tool: str, first: str) -> None:
@@ -87,7 +86,7 @@ async def test_a_cancelled_body_stops(running: Running, tool: str, first: str) -
     assert running.fleet.record(handle).reason is Reason.CANCELLED
 
 
-@shared
+@on_running
 @covers("B04", "P51", "R5")
 async def test_a_tool_that_finishes_in_spite_of_its_cancel_has_completed(running: Running, tmp_path: Path) -> None:
     """B04: the acknowledgement is immediate; without a grace the tool decides how its task ends (P51)."""
@@ -102,7 +101,7 @@ async def test_a_tool_that_finishes_in_spite_of_its_cancel_has_completed(running
         assert await outcome(handle) == "finished anyway"
 
 
-@shared
+@on_running
 @covers("B04", "P52", "W5")
 async def test_a_tool_over_its_cancel_grace_is_cancelled_without_it_and_cannot_take_it_back(
     running: Running, tmp_path: Path
@@ -127,7 +126,7 @@ async def test_a_tool_over_its_cancel_grace_is_cancelled_without_it_and_cannot_t
         assert fleet.raw.hgetall(fleet.keys.task(handle.task_id)) == before
 
 
-@shared
+@on_running
 @covers("R6", "P52")
 @pytest.mark.parametrize("tool", ["ask1", "ask1_held"])
 async def test_a_cancel_ends_a_task_that_waits_for_a_person(running: Running, tool: str) -> None:

@@ -1,4 +1,4 @@
-"""The fleet's door (T1-T5, issue 3 part 5): closed with a reason, drained, opened again; for people and for programs."""
+"""The fleet's door (T1-T5, issue 3 part 5): closed with a reason, drained, opened again; for people and programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.requirements import covers
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
+on_door = pytest.mark.xdist_group("one door for all")
 
 SLOTS: Final = 4
 
@@ -86,7 +86,7 @@ async def working(connection: Connection, fleet: Fleet, key: str, path: Path) ->
 # ------------------------------------------------------------------------------------------------ admission
 
 
-@shared
+@on_door
 @covers("T1", "T5")
 async def test_a_closed_door_refuses_with_its_reason_and_leaves_nothing_and_can_be_opened(
     door: Running, tmp_path: Path
@@ -118,7 +118,7 @@ async def test_a_closed_door_refuses_with_its_reason_and_leaves_nothing_and_can_
     assert fleet.ledger.count(key + "late") == 1, "the refused call did not run after all"
 
 
-@shared
+@on_door
 @covers("T2", "T3")
 async def test_what_is_unfinished_is_listed_in_order_and_cancelled_with_a_reason(door: Running, tmp_path: Path) -> None:
     """T2, T3: running, waiting for a slot, waiting for a person; the reason is what each of them ends with."""
@@ -143,7 +143,7 @@ async def test_what_is_unfinished_is_listed_in_order_and_cancelled_with_a_reason
 # ------------------------------------------------------------------------------------------------ drain
 
 
-@shared
+@on_door
 @covers("T1", "T4")
 async def test_drain_returns_when_the_last_admitted_run_has_written_its_end(door: Running) -> None:
     """T4, and issue 3 ("Shows"): drain in one terminal, load in another; no gap between admission and execution."""
@@ -169,13 +169,13 @@ async def test_drain_returns_when_the_last_admitted_run_has_written_its_end(door
         drain = fleet.start("drain", "--reason", "closing time")
         assert await end(drain) == 0
         assert statuses(fleet, admitted) == {"completed"}
+        assert "drained" in drain.output
     assert reasons and "closing time" in reasons[0]
-    assert "drained" in drain.output
     keys = [f"{key}{n}" for n in range(len(admitted))]
     assert all(fleet.ledger.events(one) == ["begin", "end"] for one in keys)
 
 
-@shared
+@on_door
 @covers("T4")
 async def test_drain_waits_for_a_run_and_for_a_person(door: Running, tmp_path: Path) -> None:
     """T4: admitted is admitted; a task that waits for an answer has not ended, and can still be answered."""
@@ -194,7 +194,7 @@ async def test_drain_waits_for_a_run_and_for_a_person(door: Running, tmp_path: P
         assert statuses(fleet, [running, parked]) == {"completed"}
 
 
-@shared
+@on_door
 @covers("T4")
 async def test_a_drain_that_runs_out_of_time_names_what_is_left_and_the_next_one_cancels_it(
     door: Running, tmp_path: Path
@@ -221,7 +221,7 @@ async def test_a_drain_that_runs_out_of_time_names_what_is_left_and_the_next_one
     assert fleet.ledger.events(key) == ["begin", "stopped"]
 
 
-@shared
+@on_door
 @covers("T4")
 async def test_drained_as_a_python_call_ends_with_the_last_task(door: Running, tmp_path: Path) -> None:
     """T4: resolves by itself, without a deadline of its own."""

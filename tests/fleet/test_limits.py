@@ -10,19 +10,18 @@ from mcp_types import INTERNAL_ERROR
 
 from mcptasks.client import TaskFailed
 from mcptasks.model import Reason
-from tests.fleet.conftest import Running, Served
+from tests.fleet.conftest import Running, Served, on_running, on_served
 from tests.fleet.system import answer, client, new_key, outcome, questions, start, text
 from tests.requirements import covers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 #: Longer than the time limit of the tools that ask.
 A_PERSONS_TIME_S = 3.5
 
 
-@shared
+@on_running
 @covers("W4")
 @pytest.mark.parametrize("tool", ["work_ask_work", "work_ask_work_held"])
 async def test_a_persons_time_does_not_count_against_the_tools(running: Running, tool: str) -> None:
@@ -35,7 +34,7 @@ async def test_a_persons_time_does_not_count_against_the_tools(running: Running,
         assert await outcome(handle) == "at last"
 
 
-@shared
+@on_running
 @covers("W4")
 async def test_a_tool_over_its_time_limit_fails_with_it(running: Running) -> None:
     """E07 (b, c): Celery's own limits do nothing on the threads pool, without a word."""
@@ -47,7 +46,7 @@ async def test_a_tool_over_its_time_limit_fails_with_it(running: Running) -> Non
     assert running.fleet.record(handle).reason is Reason.WALL_TIMEOUT
 
 
-@shared
+@on_running
 @covers("W4")
 async def test_a_sync_tool_that_ignores_its_limit_keeps_neither_its_task_nor_its_slot(
     running: Running, tmp_path: Path
@@ -73,7 +72,7 @@ async def test_a_sync_tool_that_ignores_its_limit_keeps_neither_its_task_nor_its
             assert fleet.ledger.count(key, "end") == 0
 
 
-@shared
+@on_served
 @pytest.mark.slow
 @covers("W4")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
@@ -104,7 +103,7 @@ async def test_an_async_tool_that_never_yields_is_over_at_its_hard_limit(
     assert fleet.ledger.count(key, "begin") == 1, "a tool over its limit is not run again"
 
 
-@shared
+@on_running
 @covers("R9")
 @pytest.mark.parametrize("tool", ["exit_sync", "exit_async", "memory_sync", "memory_async"])
 async def test_a_tool_that_exits_or_runs_out_of_memory_takes_nothing_with_it(running: Running, tool: str) -> None:
@@ -131,7 +130,7 @@ async def test_a_tool_that_exits_or_runs_out_of_memory_takes_nothing_with_it(run
     )
 
 
-@shared
+@on_served
 @covers("R9", "W4")
 @pytest.mark.parametrize(
     ("pool", "tool"),

@@ -12,19 +12,18 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from mcptasks.client import Connection, TaskFailed, TaskHandle, TasksClient
 from mcptasks.model import Status
-from tests.fleet.conftest import Running, Served
+from tests.fleet.conftest import Running, Served, on_running, on_served
 from tests.fleet.system import Fleet, accepted, answer, client, new_key, outcome, questions, start
 from tests.requirements import covers
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 
 # ------------------------------------------------------------------------------------------------ B03: one unit
 
 
-@shared
+@on_running
 @covers("B03")
 async def test_a_tasks_keys_never_part_and_a_resume_has_the_clients_arguments(running: Running) -> None:
     """B03: keys with lives of their own ran out one after the other, and the next leg ran the tool with `{}`."""
@@ -40,7 +39,7 @@ async def test_a_tasks_keys_never_part_and_a_resume_has_the_clients_arguments(ru
     assert [line["x"] for line in fleet.ledger.of(key) if line["event"] == "run"] == [7, 7]
 
 
-@shared
+@on_running
 @covers("B03")
 async def test_a_task_whose_call_was_lost_fails_and_says_so(running: Running) -> None:
     """B03: with a part missing there is nothing to run; the tool is never called with what nobody sent."""
@@ -56,7 +55,7 @@ async def test_a_task_whose_call_was_lost_fails_and_says_so(running: Running) ->
     assert fleet.ledger.events(key) == ["run"]
 
 
-@shared
+@on_running
 @covers("B03")
 async def test_a_task_whose_record_was_lost_is_gone_as_a_whole(running: Running) -> None:
     """B03: what is left of it must not answer, resume or stay."""
@@ -109,7 +108,7 @@ async def test_what_a_tool_knew_of_its_request_it_knows_after_server_and_request
 # ------------------------------------------------------------------------------------------------ C08: keys
 
 
-@shared
+@on_served
 @covers("C08", "P40", "P41")
 async def test_a_late_answer_never_answers_a_later_question_also_across_a_restart(served: Served) -> None:
     """C08: asking again under one key cleared its history, so a late duplicate of the first answer satisfied the next.
@@ -175,7 +174,7 @@ ROUNDS = 100
 AT_ONCE = 4
 
 
-@shared
+@on_running
 async def test_an_answer_at_the_instant_a_question_is_visible_always_resumes(running: Running) -> None:
     """E05: an event sent right after the wait was announced was dropped, and the flow sat until its time-out."""
 
@@ -200,7 +199,7 @@ async def test_an_answer_at_the_instant_a_question_is_visible_always_resumes(run
 # ------------------------------------------------------------------------------------------------ E10: asked once
 
 
-@shared
+@on_served
 @covers("N7", "N8")
 async def test_a_task_whose_worker_dies_around_its_question_asks_once_and_charges_once(served: Served) -> None:
     """E10 and E01: the retry showed the same dialog again, and side effects above the question doubled."""
@@ -223,7 +222,7 @@ async def test_a_task_whose_worker_dies_around_its_question_asks_once_and_charge
             assert sum(str(field).startswith("k:") for field in journal) == 1, "no second question was ever asked"
 
 
-@shared
+@on_served
 @covers("W3")
 async def test_an_answer_stored_while_no_worker_is_up_is_used_by_the_next_one(served: Served) -> None:
     """E10 and A03: answered, but neither its worker nor its message is left; the record alone knows."""
@@ -245,7 +244,7 @@ async def test_an_answer_stored_while_no_worker_is_up_is_used_by_the_next_one(se
 # ------------------------------------------------------------------------------------------------ hold
 
 
-@shared
+@on_running
 async def test_an_answer_within_the_hold_goes_on_live_without_a_second_run(running: Running) -> None:
     """DESIGN 5: held, the run stands where it asked; nothing above the question happens again."""
     key, fleet = new_key(), running.fleet
@@ -258,7 +257,7 @@ async def test_an_answer_within_the_hold_goes_on_live_without_a_second_run(runni
     assert (record.token, record.attempt) == (1, 1)
 
 
-@shared
+@on_running
 async def test_holds_add_up_and_past_their_sum_the_task_parks(running: Running) -> None:
     """Ours: the hard limit of a run has room for one hold; questions answered one by one must not run into it."""
     key, fleet = new_key(), running.fleet

@@ -13,13 +13,12 @@ import pytest
 
 from mcptasks.client import TaskCancelled
 from mcptasks.fleet.app import make_app
-from tests.fleet.conftest import Running, Served
+from tests.fleet.conftest import Running, Served, on_running, on_served
 from tests.fleet.system import TARGET, Fleet, answer, client, new_key, outcome, questions, start, text
 from tests.requirements import covers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 #: What must not be seen where it does not belong.
 ARGUMENT, ANSWER = "SECRET-ARGUMENT-7f3a", "SECRET-ANSWER-91cc"
@@ -28,7 +27,7 @@ ARGUMENT, ANSWER = "SECRET-ARGUMENT-7f3a", "SECRET-ANSWER-91cc"
 WITH_EVENTS = ("worker", TARGET, "--pool", "threads", "--concurrency", "4", "--", "--task-events")
 
 
-@shared
+@on_served
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_a_client_made_at_import_serves_every_call_of_a_process(served: Served, pool: str) -> None:
     """A15: each task got a fresh event loop, while a module-level client kept the sockets of the old one.
@@ -55,7 +54,7 @@ async def test_a_client_made_at_import_serves_every_call_of_a_process(served: Se
     assert "different loop" not in worker.output and "loop is closed" not in worker.output
 
 
-@shared
+@on_served
 @pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
 async def test_a_task_left_behind_changes_nothing_and_stops_with_its_worker(served: Served, pool: str) -> None:
     """A15: what a tool leaves running on the shared loop goes on, as in the live server; it cannot write any more."""
@@ -74,7 +73,7 @@ async def test_a_task_left_behind_changes_nothing_and_stops_with_its_worker(serv
     assert worker.stop() == 0
 
 
-@shared
+@on_served
 async def test_a_process_enters_the_lifespan_once_and_leaves_it_at_its_end(served: Served) -> None:
     """DESIGN 5: tools rely on what it opened; per call that would leak, before a fork it would be shared."""
     fleet, since = served.fleet, len(served.fleet.ledger.of("lifespan"))
@@ -90,7 +89,7 @@ async def test_a_process_enters_the_lifespan_once_and_leaves_it_at_its_end(serve
     assert worker.pid not in {line["pid"] for line in lines}
 
 
-@shared
+@on_running
 async def test_tools_of_a_threads_worker_overlap(with_threads: Running) -> None:
     """DESIGN 9: the threads pool is for tools that wait; four of them take the time of one."""
     key, fleet = new_key(), with_threads.fleet
@@ -105,7 +104,7 @@ async def test_tools_of_a_threads_worker_overlap(with_threads: Running) -> None:
 # ------------------------------------------------------------------------------------------------ contents
 
 
-@shared
+@on_served
 @covers("P81")
 async def test_arguments_answers_and_results_stay_out_of_messages_logs_and_events(served: Served) -> None:
     """Invariant 10: brokers, logs and monitors are read by many more people than the store."""

@@ -13,13 +13,12 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from mcptasks.client import TaskFailed, TasksClient
 from mcptasks.model import Reason, Status
-from tests.fleet.conftest import Served
+from tests.fleet.conftest import Served, on_served
 from tests.fleet.system import LEASE_MS, SWEEP_MS, Fleet, answer, client, new_key, outcome, questions, start
 from tests.requirements import covers
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 #: On top of lease and sweep: a busy machine, and the message's way.
 MARGIN_S = 10.0
@@ -28,7 +27,7 @@ MARGIN_S = 10.0
 # ------------------------------------------------------------------------------------------------ messages
 
 
-@shared
+@on_served
 @covers("A01", "B06")
 async def test_ten_copies_of_a_message_and_three_workers_make_one_run_at_a_time(served: Served) -> None:
     """A01, B06: one held or unacked message was given to every worker that started; leases ended before their jobs.
@@ -54,7 +53,7 @@ async def test_ten_copies_of_a_message_and_three_workers_make_one_run_at_a_time(
     assert "dropped: HELD (its owner is" in "".join(worker.output for worker in workers), "told, not only dropped"
 
 
-@shared
+@on_served
 @covers("A03", "N2")
 async def test_a_task_whose_message_vanished_is_run_all_the_same(served: Served) -> None:
     """A03: on Redis a pop and its bookkeeping are two steps; a crash between them loses the message for good."""
@@ -68,7 +67,7 @@ async def test_a_task_whose_message_vanished_is_run_all_the_same(served: Served)
     assert fleet.ledger.count(key) == 1
 
 
-@shared
+@on_served
 @covers("F09")
 async def test_garbage_on_the_queue_costs_one_line_each_and_no_worker(served: Served) -> None:
     """F09: a message that cannot be decoded killed the worker, and the next one, and the next."""
@@ -85,7 +84,7 @@ async def test_garbage_on_the_queue_costs_one_line_each_and_no_worker(served: Se
 # ------------------------------------------------------------------------------------------------ workers
 
 
-@shared
+@on_served
 @covers("A05", "W3")
 async def test_a_job_that_kills_its_worker_is_given_up_after_three_attempts(served: Served) -> None:
     """A05: with acks_late and reject_on_worker_lost such a job goes straight back and takes child after child."""
@@ -104,7 +103,7 @@ async def test_a_job_that_kills_its_worker_is_given_up_after_three_attempts(serv
     assert (fleet.record(deadly).attempt, fleet.record(deadly).reason) == (3, Reason.WORKER_LOST)
 
 
-@shared
+@on_served
 @covers("B06", "W3")
 @pytest.mark.parametrize("pool", ["threads", pytest.param("prefork", marks=pytest.mark.slow)])
 async def test_after_kill_9_of_a_worker_its_task_runs_again_within_lease_and_sweep(
@@ -128,7 +127,7 @@ async def test_after_kill_9_of_a_worker_its_task_runs_again_within_lease_and_swe
     assert (fleet.record(handle).token, fleet.record(handle).attempt) == (2, 2)
 
 
-@shared
+@on_served
 @covers("B06", "N6")
 async def test_a_stalled_worker_that_comes_back_writes_nothing(served: Served, tmp_path: Path) -> None:
     """B06: stalled, given up, then back: the guess was wrong, and the fencing token covers for it."""
@@ -151,7 +150,7 @@ async def test_a_stalled_worker_that_comes_back_writes_nothing(served: Served, t
     assert fleet.record(handle).token == 2
 
 
-@shared
+@on_served
 @pytest.mark.slow
 @covers("B06")
 async def test_three_workers_that_start_together_adopt_an_orphan_once(served: Served, tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ async def test_three_workers_that_start_together_adopt_an_orphan_once(served: Se
     assert fleet.ledger.events(key) == ["begin", "begin", "end"]
 
 
-@shared
+@on_served
 @covers("W3")
 @pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
 async def test_a_warm_shutdown_lets_the_run_end(served: Served, tmp_path: Path, pool: str) -> None:
@@ -195,7 +194,7 @@ async def test_a_warm_shutdown_lets_the_run_end(served: Served, tmp_path: Path, 
     assert fleet.ledger.events(key) == ["begin", "end"]
 
 
-@shared
+@on_served
 @pytest.mark.slow
 @covers("W3")
 async def test_a_cold_shutdown_costs_no_task(served: Served, tmp_path: Path) -> None:

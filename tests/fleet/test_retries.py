@@ -14,14 +14,14 @@ from mcptasks.dispatch import Publisher
 from mcptasks.fleet.app import make_app
 from mcptasks.model import Hint, Reason, Status
 from tests.fleet.conftest import Served
-from tests.fleet.recovery_system import RecoveryFleet, Supervised
+from tests.fleet.recovery_system import RecoveryFleet, Supervised, on_recovering
 from tests.fleet.system import Fleet, client, new_key, outcome, start
 from tests.requirements import covers
 from tests.support.waiting import wait_until
 
 pytest_plugins = ["tests.fleet.recovery_fixtures"]
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
+on_steady = pytest.mark.xdist_group("one steady fleet for all")
 
 #: The delays of `retry_soon` and `retry_later` as their policies have them.
 SOON_S: Final = (0.3, 0.6, 0.9)
@@ -62,7 +62,7 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 # ------------------------------------------------------------------------------------------------ the list
 
 
-@shared
+@on_steady
 @covers("N4")
 async def test_a_tool_that_works_in_the_end_was_run_after_each_of_its_delays(steady: Served) -> None:
     """N4: the exact list of delays, in order; asked for, so none of them is an attempt that was lost."""
@@ -76,7 +76,7 @@ async def test_a_tool_that_works_in_the_end_was_run_after_each_of_its_delays(ste
     assert (record.token, record.attempt, record.reason) == (4, 1, Reason.COMPLETED)
 
 
-@shared
+@on_steady
 @covers("N4", "P31")
 async def test_when_the_list_is_used_up_the_task_fails_with_the_tools_own_error(steady: Served) -> None:
     """N4: the error that the tool gave along, in the same transition that found no delay left."""
@@ -96,7 +96,7 @@ async def test_when_the_list_is_used_up_the_task_fails_with_the_tools_own_error(
     assert (fleet.ledger.count(key), fleet.ledger.count(key + "bare")) == (4, 2)
 
 
-@shared
+@on_steady
 @covers("N4")
 async def test_a_waiting_retry_is_working_and_says_why_and_a_cancel_ends_it_at_once(steady: Served) -> None:
     """N4: `working` and the tool's own words; there is no run that would have to hear of the cancel."""
@@ -114,7 +114,7 @@ async def test_a_waiting_retry_is_working_and_says_why_and_a_cancel_ends_it_at_o
     assert fleet.ledger.count(key) == 1
 
 
-@shared
+@on_recovering
 @covers("N4", "W3")
 async def test_a_lost_worker_uses_up_no_retry_and_a_retry_no_attempt(recovering: Served) -> None:
     """N4: two delays, and a death between their uses."""
@@ -132,7 +132,7 @@ async def test_a_lost_worker_uses_up_no_retry_and_a_retry_no_attempt(recovering:
 # ------------------------------------------------------------------------------------------------ never early
 
 
-@shared
+@on_steady
 @covers("N4", "A01")
 async def test_a_message_that_comes_before_its_time_runs_nothing(steady: Served) -> None:
     """N4: a copy without its countdown, or one counted down by a clock that runs fast, may not be early by the store's.
@@ -165,7 +165,7 @@ def publisher(fleet: Fleet) -> Generator[Publisher]:
         mine.close()
 
 
-@shared
+@on_recovering
 @covers("N4")
 async def test_a_delay_too_long_for_a_countdown_is_kept_by_the_store(recovering: Served) -> None:
     """N4 and DESIGN 9: a countdown is a message in one worker's memory; long ones are the sweeper's."""
@@ -182,7 +182,7 @@ async def test_a_delay_too_long_for_a_countdown_is_kept_by_the_store(recovering:
 # ------------------------------------------------------------------------------------------------ restarts
 
 
-@shared
+@on_recovering
 @covers("N4", "W3")
 @pytest.mark.parametrize(("pool", "end"), [("threads", "kill"), ("prefork", "terminate")])
 async def test_a_retry_survives_the_worker_that_counted_it_down(recovering: Served, pool: str, end: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mcptasks.client import Connection, TaskHandle, TasksClient
 from tests.fleet.conftest import Served
-from tests.fleet.recovery_system import TARGET, RecoveryFleet
+from tests.fleet.recovery_system import TARGET, RecoveryFleet, on_recovering
 from tests.fleet.system import LEASE_MS, Fleet, Proc, answer, client, new_key, outcome, questions, start
 from tests.requirements import covers
 from tests.support.processes import living
@@ -20,7 +20,6 @@ from tests.support.waiting import wait_until
 
 pytest_plugins = ["tests.fleet.recovery_fixtures"]
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 #: Nothing but the claim that was given back can bring a task to another worker: leases and re-sends take too long.
 ONLY_BY_HAND: Final = {"MCPTASKS_LEASE_MS": "120000", "MCPTASKS_RESEND_MS": "120000"}
@@ -45,7 +44,7 @@ async def on_first(connection: Connection, fleet: Fleet, second: Proc, tool: str
     return handle
 
 
-@shared
+@on_recovering
 @covers("R9", "W3", "N5")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_after_its_grace_a_worker_stops_what_runs_and_another_continues_at_once(
@@ -74,7 +73,7 @@ async def test_after_its_grace_a_worker_stops_what_runs_and_another_continues_at
     assert (fleet.record(short).token, fleet.record(short).attempt) == (1, 1)
 
 
-@shared
+@on_recovering
 @covers("R9")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_a_worker_that_was_told_to_stop_takes_nothing_new(recovering: Served, tmp_path: Path, pool: str) -> None:
@@ -98,7 +97,7 @@ async def test_a_worker_that_was_told_to_stop_takes_nothing_new(recovering: Serv
     assert {fleet.record(other).attempt for other in others} == {1}
 
 
-@shared
+@on_recovering
 @covers("R9", "W3")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_a_sync_tool_that_looks_at_cancelled_is_given_back(recovering: Served, tmp_path: Path, pool: str) -> None:
@@ -116,7 +115,7 @@ async def test_a_sync_tool_that_looks_at_cancelled_is_given_back(recovering: Ser
     assert (fleet.record(handle).token, fleet.record(handle).attempt) == (2, 1)
 
 
-@shared
+@on_recovering
 @covers("R9", "W3")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_a_sync_tool_that_looks_at_nothing_keeps_its_claim_and_its_worker(
@@ -151,7 +150,7 @@ def lease_of(fleet: Fleet, handle: TaskHandle) -> float:
 # ------------------------------------------------------------------------------------------------ the cold stop
 
 
-@shared
+@on_recovering
 @covers("R9", "W3")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 @pytest.mark.parametrize("tool", ["stoppable_gate", "deaf_gate"])
@@ -180,7 +179,7 @@ async def test_a_cold_stop_ends_a_worker_whatever_runs_in_it(
 # ------------------------------------------------------------------------------------------------ in a worker's hands
 
 
-@shared
+@on_recovering
 @covers("R9", "A03")
 async def test_a_message_that_was_received_but_not_begun_is_handed_back(recovering: Served) -> None:
     """Issue 3.4: acknowledged with its run and lost with its worker, it would cost the task a whole re-send.
@@ -209,7 +208,7 @@ def pool_children(worker: Proc) -> list[int]:
     return [pid for pid in worker.children() if psutil.Process(pid).ppid() == worker.pid]
 
 
-@shared
+@on_recovering
 @covers("R6", "W1")
 async def test_a_parked_task_whose_re_check_lay_in_a_stopped_worker_resumes(recovering: Served) -> None:
     """DESIGN 5: a countdown sits in one worker's memory; stopped or not, the answer must be enough."""

@@ -11,13 +11,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from mcptasks.client import Connection, TasksClient
-from tests.fleet.conftest import Running
+from tests.fleet.conftest import Running, on_running
 from tests.fleet.system import Fleet, client, new_key, outcome, start, text
 from tests.requirements import covers
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.anyio
-shared = pytest.mark.xdist_group("shared fleets")
 
 #: What a caller may have to wait for a refusal.
 REFUSED_WITHIN_S = 5.0
@@ -135,7 +134,7 @@ async def test_a_hundred_calls_with_one_key_through_two_servers_are_one_task_and
     assert len([name for name in fleet.task_keys() if name.endswith("}")]) == 1
 
 
-@shared
+@on_running
 async def test_calls_without_a_key_are_as_many_tasks(running: Running) -> None:
     """P23: only the caller's own key tells a retry from a second order."""
     key = new_key()

@@ -54,6 +54,17 @@ async def look(store: TaskStore, task_id: str) -> Sight:
     return Sight(at, task, journal, places, frozenset(int(moment) for moment in expires if moment != -2))
 
 
+def sight_of(life: Life, at: int = 0) -> Sight:
+    """What an honest store shows of the task."""
+    fields = {
+        name: json.dumps({"params": {"message": text}}) if name.startswith("q:") else text
+        for name, text in _record(life).items()
+    }
+    moments = {name: str(int(moment[0])) for name in ("deadline", "due") if (moment := getattr(life, name))}
+    places = {index: window[0] for index, window in life.places.items()}
+    return Sight(at, fields | moments, _journal(life), places, frozenset({int((life.dies or (-1, -1))[0])}))
+
+
 def differences(life: Life, sight: Sight) -> list[str]:
     """Everything that is not as it must be, for people to read; empty: all is well."""
     found = list(_moments("index ", life.places, sight.places))
