@@ -19,7 +19,7 @@ from mcptasks.settings import Settings
 from mcptasks.store.scripts import Runner
 
 #: Per event loop. A script takes a fraction of a millisecond of the store's one thread.
-_CONNECTIONS: Final = 16
+_CONNECTIONS: Final = 32
 
 #: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
 _SCRIPT_BUG: Final = "user_script:"

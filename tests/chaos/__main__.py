@@ -28,9 +28,13 @@ def main() -> int:
     folder.mkdir(parents=True)
     screen = Console(stderr=True)
     screen.print(f"Chaos for {minutes:g} min, seed {seed}; evidence in {folder}", soft_wrap=True)
-    with interrupt_on_termination(), screen.status("") as status:
-        tell = status.update if screen.is_terminal else lambda _: None
-        verdict = Chaos(folder, minutes, seed, tell).go()
+    try:
+        with interrupt_on_termination(), screen.status("") as status:
+            tell = status.update if screen.is_terminal else lambda _: None
+            verdict = Chaos(folder, minutes, seed, tell).go()
+    except KeyboardInterrupt:
+        screen.print(f"Interrupted; no process of it is left. Evidence: {folder}", soft_wrap=True)
+        return 130
     text = json.dumps(document(verdict), indent=2) + "\n"
     (OUT / f"{name}.json").write_text(text)
     (OUT / "latest.json").write_text(text)

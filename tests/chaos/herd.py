@@ -287,6 +287,7 @@ class Herd:
         for member in self.members:
             if member.proc is not None:
                 member.proc.kill()
+                self._lifeline.release(member.proc.pid)
         for child, _, _ in self._leftovers:
             with suppress(psutil.NoSuchProcess):
                 child.kill()

@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mcptasks.cli.embedded import EmbeddedValkey
-from mcptasks.model import Submission, new_task_id
 from mcptasks.policy import Policy
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
@@ -33,15 +32,16 @@ from tests.chaos import stress_doors, stress_races
 from tests.chaos.stress_doors import SCRAMBLES, Scramble
 from tests.chaos.stress_races import Race, every_race
 from tests.chaos.stress_writers import ABREAST, Done, Order, Writers
-from tests.support.life import OWNER, Life, Terms
-from tests.support.moves import TOOL, Move
+from tests.support.life import Life
+from tests.support.moves import Move
 from tests.support.scenes import SCENES
 from tests.support.sight import PLACES, look
+from tests.support.twin import Twin
 
 #: Tasks that one batch of races is about; the writers begin each batch together.
 BATCH: Final = 64
 #: More than there are races.
-ROUNDS: Final = 5_000
+ROUNDS: Final = 6_000
 #: Scrambles of each kind.
 DOORS: Final = 50
 #: Violations that are told in full.
@@ -83,17 +83,6 @@ class Stress:
         self.settings, self.writers, self.count, self.chance = settings, writers, count, chance
         self.store = TaskStore(settings)
         self.found = Findings()
-        self.terms = Terms(
-            lease_ms=settings.lease_ms,
-            resend_ms=settings.resend_ms,
-            countdowns_ms=settings.countdowns_ms,
-            countdown_budget=settings.countdown_budget,
-            questions_max=settings.questions_max,
-            ttl_ms=POLICY.ttl_ms,
-            max_attempts=POLICY.max_attempts,
-            hard_limit_ms=POLICY.hard_limit_ms,
-            retry_ms=POLICY.retry_ms,
-        )
 
     async def races(self, batch: Sequence[Race]) -> None:
         """One round of each race, all under way together."""
@@ -111,19 +100,8 @@ class Stress:
 
     async def _prepared(self, scene: str, places: asyncio.Semaphore) -> tuple[str, Life]:
         async with places:
-            return await self._there(scene)
-
-    async def _there(self, scene: str) -> tuple[str, Life]:
-        task_id = new_task_id()
-        began = await self.store.now_ms()
-        call = Submission(tool=TOOL, arguments={}, protocol_version="2026-07-28")
-        await self.store.create(task_id, call, owner=OWNER, policy=POLICY)
-        life = Life(terms=self.terms, born=(began, await self.store.now_ms()))
-        for move in SCENES[scene]:
-            began = await self.store.now_ms()
-            answer = await move.do(self.store, task_id)
-            assert answer == move.expect(life, (began, await self.store.now_ms())), (scene, move, answer)
-        return task_id, life
+            twin = await Twin.create(self.store, POLICY, SCENES[scene])
+        return twin.task_id, twin.life
 
     async def _judge(
         self, race: Race, task_id: str, life: Life, moves: Sequence[Move], done: Sequence[Done], began: float

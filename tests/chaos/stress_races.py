@@ -8,57 +8,14 @@ broke its promise.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from types import MappingProxyType
-from typing import Final
 
-from mcptasks.model import Status
-from tests.support.life import OWNER, Answer, Life, Window
-from tests.support.moves import (
-    Ask,
-    Cancel,
-    CreateAgain,
-    Finish,
-    Give,
-    Move,
-    Park,
-    Reap,
-    Release,
-    Renew,
-    Step,
-    Take,
-    Tell,
-    TryLater,
-)
-from tests.support.scenes import SCENES
+from tests.support.life import Answer, Life, Window
+from tests.support.moves import Move
+from tests.support.scenes import SCENES, TRANSITIONS
 from tests.support.sight import Sight, differences
-
-#: What writer `n` does to a task that stands so. Writers differ where they can, so that no two look alike.
-TRANSITIONS: Final = MappingProxyType[str, Callable[[Life, int], Move]](
-    {
-        "create": lambda life, n: CreateAgain(),
-        "claim": lambda life, n: Take(life.token + 1, f"w{n}"),
-        "look": lambda life, n: Take(life.token + 1, f"w{n}", life.look or 1),
-        "renew": lambda life, n: Renew(life.token),
-        "progress": lambda life, n: Tell(life.token, f"At {n}", n + 0.5),
-        "ask": lambda life, n: Ask(life.token, ("c",)),
-        "ask again": lambda life, n: Ask(life.token, ("a", f"d{n}"), text=f"Sure of {n}?"),
-        "ask and hold": lambda life, n: Ask(life.token, ("c", f"d{n}"), hold=True),
-        "park": lambda life, n: Park(life.token),
-        "answer": lambda life, n: Give({"a": n, "b": n}),
-        "answer one": lambda life, n: Give({"ab"[n % 2]: n}),
-        "cancel": lambda life, n: Cancel(OWNER, f"Caller {n}"),
-        "operator's cancel": lambda life, n: Cancel(None, f"Operator {n}"),
-        "step": lambda life, n: Step(life.token, str(n)),
-        "complete": lambda life, n: Finish(life.token, Status.COMPLETED, f"By {n}"),
-        "fail": lambda life, n: Finish(life.token, Status.FAILED, f"By {n}"),
-        "retry": lambda life, n: TryLater(life.token, f"Busy {n}"),
-        "release": lambda life, n: Release(life.token),
-        "reap": lambda life, n: Reap(),
-    }
-)
 
 
 @dataclass(frozen=True)

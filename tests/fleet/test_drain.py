@@ -22,7 +22,7 @@ from tests.fleet.system import START_S, Fleet, Proc, answer, client, new_key, ou
 from tests.requirements import covers
 from tests.support.waiting import eventually, wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 on_door = pytest.mark.xdist_group("one door for all")
 
 SLOTS: Final = 4

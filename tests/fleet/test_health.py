@@ -24,6 +24,9 @@ pytest_plugins = ["tests.fleet.recovery_fixtures"]
 SOON_MS = 6_000
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def probed(shaken: RecoveryFleet, monkeypatch: pytest.MonkeyPatch) -> RecoveryFleet:
     """A fleet whose workers are probed by this process, impatiently."""

@@ -26,7 +26,7 @@ from tests.support.processes import living
 from tests.support.waiting import wait_until
 
 pytest_plugins = ["tests.fleet.recovery_fixtures"]
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 QUICK: Final = 10
 LONG: Final = 2

@@ -20,7 +20,7 @@ from tests.requirements import covers
 from tests.support.waiting import wait_until
 
 pytest_plugins = ["tests.fleet.recovery_fixtures"]
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 on_steady = pytest.mark.xdist_group("one steady fleet for all")
 
 #: The delays of `retry_soon` and `retry_later` as their policies have them.

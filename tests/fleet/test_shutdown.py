@@ -19,7 +19,7 @@ from tests.support.processes import living
 from tests.support.waiting import wait_until
 
 pytest_plugins = ["tests.fleet.recovery_fixtures"]
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 #: Nothing but the claim that was given back can bring a task to another worker: leases and re-sends take too long.
 ONLY_BY_HAND: Final = {"MCPTASKS_LEASE_MS": "120000", "MCPTASKS_RESEND_MS": "120000"}

@@ -22,7 +22,7 @@ from tests.requirements import covers
 from tests.support.waiting import eventually, wait_until
 
 pytest_plugins = ["tests.fleet.recovery_fixtures"]
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 #: No lease runs out in a fault of these tests, so a second run would be a mistake.
 LONG_LEASE: Final = {"MCPTASKS_LEASE_MS": "120000", "MCPTASKS_SHUTDOWN_GRACE_MS": "1000"}

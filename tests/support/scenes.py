@@ -1,12 +1,32 @@
-"""Where a task can stand, each told as the moves that bring a new one there. The latest run is always run 1 or 2."""
+"""Where a task can stand, told as the moves that bring a new one there, and all that can be done to it next."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
 from mcptasks.model import Status
-from tests.support.moves import Ask, Cancel, Finish, Give, Pass, Release, Ripen, Script, Take, Tell, TryLater
+from tests.support.life import OWNER, Life
+from tests.support.moves import (
+    Ask,
+    Cancel,
+    CreateAgain,
+    Finish,
+    Give,
+    Move,
+    Park,
+    Pass,
+    Reap,
+    Release,
+    Renew,
+    Ripen,
+    Script,
+    Step,
+    Take,
+    Tell,
+    TryLater,
+)
 
 _RUNS: Final[Script] = (Take(1, "w0"),)
 _HELD: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), hold=True))
@@ -23,7 +43,7 @@ SCENES: Final = MappingProxyType(
         "running, cancel asked and its worker lost": (*_RUNS, Cancel(why="First"), Pass("leases")),
         "running, over its limit": (*_RUNS, Ripen("deadline"), Pass("leases")),
         "running, expired": (*_RUNS, Pass("expiry")),
-        "running again": (*_PARKED, Give({"a": 1, "b": 2}), Take(2, "w0"), Tell(2)),
+        "running again": (*_PARKED, Give({"a": 1, "b": 2}), Take(2, "w0"), Tell(2, "At 0", 0.5), Step(2, "9")),
         "held": _HELD,
         "held, cancel asked": (*_HELD, Cancel(why="First")),
         "held, one answer given": (*_HELD, Give({"a": 1})),
@@ -42,3 +62,29 @@ SCENES: Final = MappingProxyType(
     }
 )
 """Scene -> moves. Each holds for any `Terms` with at least one retry and a ttl."""
+
+TRANSITIONS: Final = MappingProxyType[str, Callable[[Life, int], Move]](
+    {
+        "create": lambda life, n: CreateAgain(),
+        "claim": lambda life, n: Take(life.token + 1, f"w{n}"),
+        "look": lambda life, n: Take(life.token + 1, f"w{n}", life.look or 1),
+        "renew": lambda life, n: Renew(life.token),
+        "progress": lambda life, n: Tell(life.token, f"At {n}", n + 0.5),
+        "ask": lambda life, n: Ask(life.token, ("c",)),
+        "ask the same": lambda life, n: Ask(life.token, ("a", "b")),
+        "ask again": lambda life, n: Ask(life.token, ("a", f"d{n}"), text=f"Sure of {n}?"),
+        "ask and hold": lambda life, n: Ask(life.token, ("c", f"d{n}"), hold=True),
+        "park": lambda life, n: Park(life.token),
+        "answer": lambda life, n: Give({"a": n, "b": n}),
+        "answer one": lambda life, n: Give({"ab"[n % 2]: n}),
+        "cancel": lambda life, n: Cancel(OWNER, f"Caller {n}"),
+        "operator's cancel": lambda life, n: Cancel(None, f"Operator {n}"),
+        "step": lambda life, n: Step(life.token, str(n)),
+        "complete": lambda life, n: Finish(life.token, Status.COMPLETED, f"By {n}"),
+        "fail": lambda life, n: Finish(life.token, Status.FAILED, f"By {n}"),
+        "retry": lambda life, n: TryLater(life.token, f"Busy {n}"),
+        "release": lambda life, n: Release(life.token),
+        "reap": lambda life, n: Reap(),
+    }
+)
+"""Name -> what writer `n` does to a task that stands so. Writers differ where they can: no two may look alike."""
