@@ -95,7 +95,7 @@ async def quick(connection: Connection) -> float:
 
 @covers("A07", "W1")
 async def test_a_crowd_that_waits_costs_its_worker_neither_memory_nor_messages(shaken: RecoveryFleet) -> None:
-    """A07: each waiting task was a message in one worker's memory, until it was killed and the next one took the lot."""
+    """A07: each waiting task was a message in one worker's memory, until that was killed and the next took the lot."""
     key, fleet = new_key(), shaken
     worker, server = fleet.start_worker(concurrency=2, **ENV), fleet.start_server(**ENV)
     async with client(fleet.ready(worker, server)) as connection:
