@@ -81,7 +81,7 @@ def held(fleet: Fleet) -> dict[str, int]:
         scheduled = cast("dict[str, list[object]]", app.control.inspect(timeout=10, limit=1).scheduled() or {})
     return {
         "countdowns": sum(map(len, scheduled.values())),
-        "unacked": cast("int", fleet.raw.hlen(f"{fleet.prefix}unacked")),
+        "unacked": fleet.raw.hlen(f"{fleet.prefix}unacked"),
         "waiting": len(fleet.messages()),
     }
 

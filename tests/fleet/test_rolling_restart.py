@@ -87,12 +87,13 @@ async def test_a_rolling_restart_under_load_fails_nothing_loses_nothing_and_does
     server = fleet.start_server(**ENV)
     workers = [fleet.start_worker("threads", concurrency=SLOTS, **ENV) for _ in range(WORKERS)]
     url = fleet.ready(*workers, server)
-    async with client(url) as connection, anyio.create_task_group() as group:
+    async with client(url) as connection:
         load = Load(connection)
-        group.start_soon(load.run)
-        for _ in range(ROUNDS):
-            workers = [await replaced(fleet, worker) for worker in workers]
-        load.stop()
+        async with anyio.create_task_group() as group:
+            group.start_soon(load.run)
+            for _ in range(ROUNDS):
+                workers = [await replaced(fleet, worker) for worker in workers]
+            load.stop()
     async with Operations(fleet.settings) as operations:
         with anyio.fail_after(SOME_DEATHS_S):
             await operations.drained()
