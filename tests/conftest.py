@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Generator
 
@@ -10,6 +11,10 @@ import redis
 
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.settings import Settings
+
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and every process they start with them; the
+# tests that press it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: The broker's own bookkeeping lives as long as its queues; it is Celery's, and bounded by their number.
 _BROKERS = ("_kombu.binding.", "unacked")

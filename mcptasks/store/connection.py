@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -17,9 +17,6 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 from mcptasks.errors import StoreUnavailable
 from mcptasks.settings import Settings
 from mcptasks.store.scripts import Runner
-
-#: Per event loop. A script takes a fraction of a millisecond of the store's one thread.
-_CONNECTIONS: Final = 32
 
 #: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
 _SCRIPT_BUG: Final = "user_script:"
@@ -60,11 +57,8 @@ class Connection:
 
     def _connect(self, read_timeout_s: float | None) -> Redis:
         connect_s = self._settings.store_timeout_ms / 1000
-        pool = BlockingConnectionPool.from_url(
+        return Redis.from_url(
             self._settings.redis_url,
-            # Bounded: a hundred calls at once would open a hundred connections, which costs more than waiting for one.
-            max_connections=_CONNECTIONS,
-            timeout=connect_s,
             decode_responses=True,
             # An id may hold anything a client sends, half an emoji too: no such task, not an error of ours.
             encoding_errors="surrogatepass",
@@ -75,7 +69,6 @@ class Connection:
             # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
-        return Redis.from_pool(pool)
 
     async def aclose(self) -> None:
         """The running loop's client is closed."""
