@@ -105,6 +105,7 @@ async def test_tools_of_a_threads_worker_overlap(with_threads: Running) -> None:
 
 
 @on_served
+@pytest.mark.slow
 @covers("P81")
 async def test_arguments_answers_and_results_stay_out_of_messages_logs_and_events(served: Served) -> None:
     """Invariant 10: brokers, logs and monitors are read by many more people than the store."""

@@ -26,6 +26,7 @@ LOGIN: Final = "operator:fleet-test"
 START_S: Final = 120.0
 
 
+@pytest.mark.slow
 @covers("R9")
 async def test_the_procfile_runs_the_sample_fleet_and_stops_without_an_orphan(fleet: Fleet, tmp_path: Path) -> None:
     """Issue 2: a deployment file that nobody runs is wrong the day it is needed."""
