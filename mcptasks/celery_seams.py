@@ -5,9 +5,11 @@ When a pin breaks after an upgrade of Celery: read the docstring of the function
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from celery import Celery
 from celery.worker import state
@@ -15,6 +17,11 @@ from celery.worker.request import Request
 from kombu import serialization
 from kombu.connection import Connection
 from kombu.messaging import Producer
+
+#: Held while one of our threads talks to the broker through kombu, and by every fork. A prefork child that is forked
+#: while such a thread holds a lock of kombu's pools inherits it locked, and hangs in kombu's own after-fork clean-up.
+FORK_GUARD: Final = threading.Lock()
+os.register_at_fork(before=FORK_GUARD.acquire, after_in_parent=FORK_GUARD.release, after_in_child=FORK_GUARD.release)
 
 
 class Message(NamedTuple):

@@ -22,7 +22,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.entity import Queue
 
-from mcptasks.celery_seams import Message, batched, envelope, task_message
+from mcptasks.celery_seams import FORK_GUARD, Message, batched, envelope, task_message
 from mcptasks.model import Envelope, Hint
 
 log: Final = logging.getLogger("mcptasks.dispatch")
@@ -103,7 +103,8 @@ class Publisher:
             batch, last = _take(hints, first)
             try:
                 connection = connection or self._app.connection_for_write()
-                self._publish(connection, batch)
+                with FORK_GUARD:
+                    self._publish(connection, batch)
             except Exception as exc:  # whatever the broker's client raises, the outbox has these tasks
                 log.warning(
                     "The broker did not take %d message(s) (%s: %s); the sweeper sends them again.",

@@ -18,7 +18,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 
-from mcptasks.celery_seams import worker_counts
+from mcptasks.celery_seams import FORK_GUARD, worker_counts
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.threads import LoopThread
 from mcptasks.settings import Settings
@@ -104,7 +104,7 @@ class Pulse:
             log.warning("The worker's health is not reported: %s", exc)
 
     def _waiting(self) -> int | None:
-        with self._app.connection_for_read() as connection:
+        with FORK_GUARD, self._app.connection_for_read() as connection:
             try:
                 # Not kombu's own patience, which is endless: a broker that is away is what is to be told.
                 connection.ensure_connection(max_retries=0)

@@ -117,9 +117,12 @@ def _stop(started: _Started) -> None:
     _, alive = psutil.wait_procs(family, timeout=STOP_TIMEOUT_S)
     for survivor in alive:
         survivor.kill()
-    # Whether a worker goes down in time is for the fleet ring to judge, not for the protocol's suite. A killed child of
-    # ours stays a zombie until it is waited for.
+    # A killed child of ours stays a zombie until it is waited for.
     psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S)
+    if alive:
+        raise AssertionError(
+            f"`mcptasks {started.command}` left {len(alive)} processes after SIGTERM\n{started.last_words}"
+        )
 
 
 def _wait_until_it_works(url: str, *parts: _Started) -> None:
