@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
@@ -92,11 +92,19 @@ def arguments_digest(arguments: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def settled_rounds(params: CallToolRequestParams) -> tuple[Guard, dict[str, Any]] | None:
+class Settled(NamedTuple):
+    """What was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip)."""
+
+    guard: Guard
+    #: By the guard's wire keys.
+    answers: dict[str, Any]
+
+
+def settled_rounds(params: CallToolRequestParams) -> Settled | None:
     """The questions that were asked and answered on the request itself, for the run's replay; None where none were."""
     if params.request_state is None and not params.input_responses:
         return None
     answers = {own: _dump(response) for own, response in (params.input_responses or {}).items()}
     keys = {own: f"r0-{n}" for n, own in enumerate(answers, 1)}
     guard = Guard(round=0, request_state=params.request_state, keys=keys)
-    return guard, {keys[own]: answer for own, answer in answers.items()}
+    return Settled(guard, {keys[own]: answer for own, answer in answers.items()})

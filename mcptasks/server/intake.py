@@ -1,0 +1,138 @@
+"""What callers give is put into the store, and the fleet is woken: calls, answers, cancels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams
+
+from mcptasks.dispatch import Dispatcher
+from mcptasks.model import Hint, Record, Submission, new_task_id
+from mcptasks.policy import Policy
+from mcptasks.server import submission
+from mcptasks.server.answers import checked
+from mcptasks.server.refusals import answering, not_found, turned_away
+from mcptasks.server.submission import Settled
+from mcptasks.settings import Settings
+from mcptasks.store.callers import Refused
+from mcptasks.store.store import TaskStore
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One valid `tools/call` of a durable tool."""
+
+    params: CallToolRequestParams
+    ctx: ServerRequestContext[Any, Any]
+    owner: str
+    policy: Policy
+
+
+class Intake:
+    """The way of one server process into the store and to the fleet. Every method raises what `answering` raises."""
+
+    def __init__(self, store: TaskStore, dispatcher: Dispatcher) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the store."""
+        return self._store.settings
+
+    async def create(self, call: Call, settled: Settled | None) -> Record:
+        """The call's task exists; or it is the one that its idempotency key has made before.
+
+        Raises:
+            MCPError: -32603, the fleet takes no task now; -32602, the key was used with other arguments.
+        """
+        taken = submission.take(call.params, call.ctx, self.settings.headers)
+        key = submission.idempotency_key(call.ctx)
+        hint = self._first_hint(taken, call.policy)
+        message = self._dispatcher.envelope(hint)
+        answer = await answering(
+            self._store.create(
+                hint.task_id,
+                taken,
+                owner=call.owner,
+                policy=call.policy,
+                idempotency_key=key,
+                arguments_digest="" if key is None else submission.arguments_digest(taken.arguments),
+                settled=settled,
+                message=message,
+            )
+        )
+        if isinstance(answer, Refused):
+            raise turned_away(answer)
+        if answer.record is not None:
+            if message is None:
+                self._dispatcher.send(hint)
+            return answer.record
+        if answer.outcome == "CONFLICT":
+            raise MCPError(
+                INVALID_PARAMS,
+                "The idempotency key was used before with other arguments. The task it belongs to is unchanged; "
+                "use a new key for a new call.",
+            )
+        known = await answering(self._store.read(answer.task_id, call.owner))
+        if known is None:  # it expired between the two round trips
+            raise MCPError(INTERNAL_ERROR, "The task of this idempotency key has just expired; call again.")
+        return known
+
+    async def read(self, task_id: str, owner: str) -> Record:
+        """The owner's task.
+
+        Raises:
+            MCPError: -32602, there is none.
+        """
+        record = await answering(self._store.read(task_id, owner))
+        if record is None:
+            raise not_found()
+        return record
+
+    async def answer(self, record: Record, responses: Mapping[str, Any]) -> None:
+        """Valid answers to open questions of the task are stored; with the last one the task moves on.
+
+        Raises:
+            MCPError: -32602, an answer does not satisfy its question; none of them was stored.
+        """
+        if answers := checked(responses, record.questions):
+            # Almost always these are the last answers: the message for the next run goes along with them.
+            message = self._dispatcher.envelope(_next_hint(record))
+            result = await answering(self._store.answer(record.task_id, record.owner, answers, message))
+            if result.hint is not None:
+                self._dispatcher.send(result.hint)
+
+    async def cancel(self, task_id: str, owner: str) -> None:
+        """The wish is stored, whatever the task does (P50).
+
+        Raises:
+            MCPError: -32602, the owner has no such task.
+        """
+        if await answering(self._store.cancel(task_id, owner, "Cancelled by the client")) == "GONE":
+            raise not_found()
+
+    def _first_hint(self, call: Submission, policy: Policy) -> Hint:
+        hard_ms = policy.hard_limit_ms
+        return Hint(
+            task_id=new_task_id(),
+            run=1,
+            tool=call.tool,
+            queue=policy.queue or self.settings.queue,
+            hard_limit_s=None if hard_ms is None else hard_ms / 1000,
+            trace=call.trace,
+        )
+
+
+def _next_hint(record: Record) -> Hint:
+    return Hint(
+        task_id=record.task_id,
+        run=record.token + 1,
+        tool=record.tool,
+        queue=record.queue,
+        hard_limit_s=None if record.hard_limit_ms is None else record.hard_limit_ms / 1000,
+    )
