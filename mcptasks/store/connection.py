@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
+from math import inf
 from typing import Final
 from urllib.parse import urlsplit
 
+import anyio
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -79,9 +81,18 @@ class Connection:
 
 @contextmanager
 def translated(settings: Settings) -> Generator[None]:
-    """Redis errors leave as `StoreUnavailable`, naming the store's address and what to do; script bugs as they are."""
+    """Redis errors leave as `StoreUnavailable`, naming the store's address and what to do; script bugs as they are.
+
+    A cancel that fell into the block is never lost: on Python 3.11 `asyncio.wait_for`, which redis-py sends through,
+    swallows one that comes when the send is just done (CPython issue 86296), and a loop of store calls never ended.
+    """
+    caller = asyncio.current_task()
+    cancels = caller.cancelling() if caller else 0
     try:
         yield
+        # A cancelled scope of anyio's tells the task again by itself, and knows only cancels of its own making.
+        if caller and caller.cancelling() > cancels and anyio.current_effective_deadline() != -inf:
+            raise asyncio.CancelledError
     except ResponseError as exc:
         if _SCRIPT_BUG in str(exc) and not _refuses(exc):
             raise
