@@ -5,17 +5,19 @@ from mcptasks.operations import Operations
 from mcptasks.policy import Mode, exponential, fixed
 from mcptasks.runtime.current import cancelled, raise_if_cancelled
 from mcptasks.runtime.retry import Retry
-from mcptasks.runtime.steps import step
+from mcptasks.runtime.steps import ClaimLost, StepFailed, step
 from mcptasks.settings import Settings
 from mcptasks.tasks import Tasks
 
 __all__ = [
     "Cancelled",
+    "ClaimLost",
     "MCPTasksError",
     "Mode",
     "Operations",
     "Retry",
     "Settings",
+    "StepFailed",
     "Tasks",
     "cancelled",
     "exponential",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from mcptasks.errors import ConfigurationError
 
@@ -222,12 +222,35 @@ class Guard:
     keys: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a pass over its tool a durable call was recorded."""
+
+    #: The guard state's round, 0 before the tool returned its first question.
+    round: int
+    #: The call's number in its lane; None: it came from beside the lane, and says nothing about its order.
+    nth: int | None
+
+    def __str__(self) -> str:
+        return f"{self.round}.{'-' if self.nth is None else self.nth}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The place that was written so."""
+        number, _, nth = text.partition(".")
+        return cls(int(number), None if nth == "-" else int(nth))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What a replay needs: answers by wire key, step results by name, and the guard state."""
+    """What a replay needs: questions, answers and steps by their names, and the guard state."""
 
+    #: Wire key -> digest of what was asked, place, and the first words of it.
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    #: Wire key -> the client's result.
     answers: dict[str, Any] = field(default_factory=dict[str, Any])
-    steps: dict[str, Any] = field(default_factory=dict[str, Any])
+    #: Name -> the step's place (`at`), and its `result` or its `error`.
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     guard: Guard | None = None
 
 

@@ -113,6 +113,8 @@ _CASES: Final = {
     "C05": "the raw bytes of every answer satisfy the schema in all five statuses",
     "C06": "cancels and updates after the end change nothing",
     "C08": "a late duplicate answer never satisfies a later question",
+    "E01": "what stands before a question runs again, a step does not; the docs say how often, and tests count it",
+    "E03": "answers bind by key; a tool that is not the one of its record fails once, with a message that names both",
     "E05": "a question that can be seen can be answered, and no answer to it is lost",
     "E10": "a retry or a lost worker after an answer does not ask again",
     "F01": "NaN and infinities: every byte stream is strict JSON, and the task ends",

@@ -7,8 +7,10 @@ sits on top. A question is answered from the journal, or the call is suspended u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NoReturn, cast
 
 import anyio
 from mcp.shared.dispatcher import CallOptions
@@ -18,15 +20,34 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 from starlette.requests import Request
 
+from mcptasks.errors import ReplayMismatch
 from mcptasks.model import Journal, Question, Submission
+from mcptasks.runtime.lanes import current_lane
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import Replay
+
+#: After the last news a pass waits this long for siblings (`gather`, task groups): what they ask is asked together.
+SETTLE_S: Final = 0.01
 
 _QUESTIONS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 
 
 class Parked(BaseException):
     """Unwinds a run that was let go while its call waited. Not an `Exception`: a tool's handler must not catch it."""
+
+
+class _Step:
+    """A step that is being done; it is not under way while something in it waits for the runner."""
+
+    def __init__(self, above: _Step | None) -> None:
+        self.above, self.waiting = above, 0
+
+    def lineage(self) -> list[_Step]:
+        """It, and the steps that it stands in."""
+        return [self, *(self.above.lineage() if self.above is not None else [])]
+
+
+_step: Final[ContextVar[_Step | None]] = ContextVar("mcptasks_step", default=None)
 
 
 class TaskChannel:
@@ -40,13 +61,21 @@ class TaskChannel:
         self.request_id = submission.request_id
         self.message_metadata = ServerMessageMetadata(request_context=request)
         self.cancel_requested = anyio.Event()
-        #: Set as soon as a question waits.
-        self.asked = asyncio.Event()
         self.parked = False
+        #: Why the tool is not the one that made the task's record; None: it is, so far.
+        self.mismatch: str | None = None
         self._capabilities = submission.capabilities or {}
         self._replay = replay
         self._reporter = reporter
         self._waiting: dict[str, tuple[Question, asyncio.Event]] = {}
+        #: Set while something waits for the runner.
+        self._asked = asyncio.Event()
+        #: Set unless a step is under way; before that nobody lets go of the tool.
+        self.steps_done = asyncio.Event()
+        self.steps_done.set()
+        self._steps = set[_Step]()
+        #: Counts what the tool's branches did, to see when they have all come to rest.
+        self._news = 0
 
     # -------------------------------------------------------------------------------------------- the tool's side
 
@@ -65,14 +94,18 @@ class TaskChannel:
             raise MCPError(METHOD_NOT_FOUND, f"A durable task cannot send {method!r} to its client", method)
         asked = dict(params or {})
         require_capability(self._capabilities, method, asked)
-        question = self._replay.mint(method, asked)
+        self._news += 1
+        try:
+            question = self._replay.question(current_lane(), method, asked)
+        except ReplayMismatch as exc:
+            return await self.give_up(str(exc))
         if (recorded := self._replay.take(question.key)) is not None:
             await asyncio.sleep(0)  # a call to the client is a checkpoint, in a replay too
             return recorded
         answered = asyncio.Event()
         self._waiting[question.key] = (question, answered)
-        self.asked.set()
-        await answered.wait()
+        with self._suspended():
+            await answered.wait()
         answer = self._replay.take(question.key)
         if self.parked or answer is None:
             raise Parked(question.key)
@@ -86,12 +119,66 @@ class TaskChannel:
         if not (self._replay.replaying or self.parked):
             self._reporter.report(progress, total, message)
 
+    @contextmanager
+    def working(self) -> Generator[None]:
+        """Inside the block a step is done, which must not be interrupted because a sibling asks."""
+        mine = _Step(_step.get())
+        reset = _step.set(mine)
+        self._steps.add(mine)
+        self._look_around()
+        try:
+            yield
+        finally:
+            self._steps.discard(mine)
+            self._look_around()
+            _step.reset(reset)
+
+    async def give_up(self, why: str) -> NoReturn:
+        """The task fails with this reason, whatever the tool would make of an exception."""
+        self.mismatch = self.mismatch or why
+        with self._suspended():
+            await self.cancel_requested.wait()
+        raise Parked(why)
+
+    @contextmanager
+    def _suspended(self) -> Generator[None]:
+        """Inside the block the calling branch waits for the runner, and so do the steps that it stands in."""
+        step = _step.get()
+        above = step.lineage() if step is not None else []
+        for one in above:
+            one.waiting += 1
+        self._asked.set()
+        self._look_around()
+        try:
+            yield
+        finally:
+            for one in above:
+                one.waiting -= 1
+            self._look_around()
+
+    def _look_around(self) -> None:
+        self._news += 1
+        if any(not one.waiting for one in self._steps):
+            self.steps_done.clear()
+        else:
+            self.steps_done.set()
+
     # -------------------------------------------------------------------------------------------- the runner's side
 
     @property
-    def waiting(self) -> list[Question]:
-        """The questions whose calls are suspended, in the order they were asked."""
-        return [question for question, _ in self._waiting.values()]
+    def waiting(self) -> list[tuple[Question, str]]:
+        """The questions whose calls are suspended, in the order they were asked, each with its note."""
+        return [(question, self._replay.note(question)) for question, _ in self._waiting.values()]
+
+    async def settled(self) -> None:
+        """Something waits for the runner, and the tool's other branches have asked or done what they were about to."""
+        while self.mismatch is None:
+            await self._asked.wait()
+            await self.steps_done.wait()
+            seen = self._news
+            await asyncio.sleep(SETTLE_S)
+            if seen == self._news and self._asked.is_set():
+                return
 
     def deliver(self, journal: Journal) -> None:
         """The suspended calls whose answers the journal now has go on."""
@@ -99,7 +186,7 @@ class TaskChannel:
         for key in [key for key in self._waiting if key in journal.answers]:
             self._waiting.pop(key)[1].set()
         if not self._waiting:
-            self.asked.clear()
+            self._asked.clear()
 
     def park(self) -> None:
         """Every suspended call ends with `Parked`, also inside a shielded scope."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from mcptasks.errors import Cancelled
 from mcptasks.model import Claim
+from mcptasks.runtime.channel import TaskChannel
 from mcptasks.runtime.replay import Replay
 from mcptasks.store.store import TaskStore
 
@@ -19,6 +20,7 @@ class CurrentRun:
 
     claim: Claim
     replay: Replay
+    channel: TaskChannel
     store: TaskStore
     stop_requested: Callable[[], bool]
     #: The `Retry` errors this pass has made, raised or not.

@@ -61,7 +61,8 @@ class Superseded:
 class Asked:
     """Not an end yet: the tool wants answers. `guard`: it returned the questions instead of waiting for them."""
 
-    questions: tuple[Question, ...]
+    #: Each with its note for the record: digest of what is asked, place, and a few words of it.
+    questions: tuple[tuple[Question, str], ...]
     guard: Guard | None = None
 
 
@@ -73,6 +74,11 @@ def worker_lost(attempts: int) -> Failed:
     """The end of a task whose runs keep losing their worker processes (-32603, internal error)."""
     text = f"The worker process was lost {attempts} times while it ran this task; it is given up"
     return Failed(error(-32603, text), Reason.WORKER_LOST)
+
+
+def cannot_go_on(why: str) -> Failed:
+    """The end of a task that no further run could bring to a result (-32603, internal error)."""
+    return Failed(error(-32603, f"The task cannot go on: {why}"))
 
 
 def error(code: int, message: str, data: Any = None) -> dict[str, Any]:

@@ -11,15 +11,13 @@ import asyncio
 from typing import Any, Final
 
 from mcp.server.mcpserver import MCPServer
-from mcp_types import INTERNAL_ERROR
 
 from mcptasks import seams
 from mcptasks.model import Claim, Journal, label
 from mcptasks.policy import Policy, policy_of
-from mcptasks.runtime.outcome import Asked, End, Failed, Outcome, Parked, Superseded, error
+from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
-from mcptasks.runtime.replay import digest
 from mcptasks.runtime.tool_pass import Job, ToolPass
 from mcptasks.runtime.watchdog import Interrupt
 from mcptasks.store.base import Next
@@ -52,10 +50,12 @@ class Run:
         """
         submission, claim = self.claim.submission, self.claim
         if submission is None:
-            return _damaged("the stored call is missing or unreadable")
+            return cannot_go_on("the stored call is missing or unreadable")
         tool = seams.get_tool(self._mcp, submission.tool)
         if tool is None:
-            return _damaged(f"this worker's server has no tool {submission.tool!r}; deploy it, or start the task again")
+            return cannot_go_on(
+                f"this worker's server has no tool {submission.tool!r}; deploy it, or start the task again"
+            )
         job = Job(
             mcp=self._mcp,
             lifespan=self._lifespan,
@@ -86,7 +86,7 @@ class Run:
                 return outcome
             state_rounds = state_rounds + 1 if len(outcome.answers) == len(journal.answers) else 0
             if state_rounds > _STATE_ROUNDS:
-                return _damaged(f"the tool returned {_STATE_ROUNDS} times without asking or finishing")
+                return cannot_go_on(f"the tool returned {_STATE_ROUNDS} times without asking or finishing")
             journal = outcome
 
     async def _one_pass(self, job: Job, one: ToolPass) -> Outcome | Journal:
@@ -97,44 +97,40 @@ class Run:
             if hold_s <= 0:
                 # First the pass unwinds, then the task parks: an answer that comes at once must not start a second run
                 # beside the rest of this one.
-                await one.abandon()
-                return _clings(job) if one.stuck else await self._after(await self._ask(step, hold=False), step)
+                return await _let_go(job, one) or await self._after(await self._ask(step, hold=False))
             asked = await self._ask(step, hold=True)
             if asked.outcome != "HELD":
-                await one.abandon()
-                return _clings(job) if one.stuck else await self._after(asked, step)
+                return await _let_go(job, one) or await self._after(asked)
             if await self._answered_within(hold_s) and step.guard is None:
                 one.deliver(await self._journal())
                 continue
             if self.interrupt.requested:
                 return await one.stop()
-            await one.abandon()
-            if one.stuck:
-                return _clings(job)
-            return await self._after(await patiently(lambda: self._store.park(self.claim), self._name), step)
+            return await _let_go(job, one) or await self._after(
+                await patiently(lambda: self._store.park(self.claim), self._name)
+            )
         return step
 
     async def _ask(self, asked: Asked, *, hold: bool) -> Next:
-        with_digests = [(question, digest(question.method, question.params)) for question in asked.questions]
         self.interrupt.answered.clear()
         return await patiently(
-            lambda: self._store.ask(self.claim, with_digests, guard=asked.guard, hold=hold), self._name
+            lambda: self._store.ask(self.claim, asked.questions, guard=asked.guard, hold=hold), self._name
         )
 
     async def _journal(self) -> Journal:
         return await patiently(lambda: self._store.journal(self.claim.task_id), self._name)
 
-    async def _after(self, answer: Next, asked: Asked) -> Outcome | Journal:
+    async def _after(self, answer: Next) -> Outcome | Journal:
         match answer.outcome:
             case "PARKED":
                 return Parked(answer.hint)
             case "ANSWERED":
                 return await self._journal()
             case "MISMATCH":
-                return _damaged(f"the question {answer.detail} was asked before with another text")
+                return cannot_go_on(f"the question {answer.detail} was asked before with another text")
             case "TOO_MANY":
                 limit = self._store.settings.questions_max
-                return _damaged(f"{answer.detail} open questions; the limit is {limit} (MCPTASKS_QUESTIONS_MAX)")
+                return cannot_go_on(f"{answer.detail} open questions; the limit is {limit} (MCPTASKS_QUESTIONS_MAX)")
             case _:
                 return Superseded(answer.outcome)
 
@@ -153,9 +149,11 @@ class Run:
             stop.cancel()
 
 
-def _clings(job: Job) -> End:
-    return _damaged(f"{job.submission.tool} asked, and then did not let go of its worker when it was to wait")
-
-
-def _damaged(why: str) -> End:
-    return Failed(error(INTERNAL_ERROR, f"The task cannot go on: {why}"))
+async def _let_go(job: Job, one: ToolPass) -> End | None:
+    """Nothing of the pass runs any more; or the end that came instead."""
+    if not await one.steps_done():
+        return await one.stop()
+    await one.abandon()
+    if one.stuck:
+        return cannot_go_on(f"{job.submission.tool} asked, and then did not let go of its worker when it was to wait")
+    return None

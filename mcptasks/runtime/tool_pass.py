@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,9 +20,20 @@ from mcptasks.policy import Policy
 from mcptasks.runtime import detached
 from mcptasks.runtime.channel import TaskChannel, require_capability
 from mcptasks.runtime.current import CurrentRun, current_run
-from mcptasks.runtime.outcome import Asked, Cancelled, End, Failed, Interrupted, Retrying, Superseded, error
+from mcptasks.runtime.lanes import lane
+from mcptasks.runtime.outcome import (
+    Asked,
+    Cancelled,
+    End,
+    Failed,
+    Interrupted,
+    Retrying,
+    Superseded,
+    cannot_go_on,
+    error,
+)
 from mcptasks.runtime.progress import Reporter
-from mcptasks.runtime.replay import Replay
+from mcptasks.runtime.replay import SAME_AGAIN, Replay
 from mcptasks.runtime.results import completed, failed
 from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
@@ -28,8 +41,6 @@ from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import clean
 
-#: After the first question the pass waits this long for its siblings (`gather`, task groups): they are asked together.
-_SETTLE_S: Final = 0.01
 #: A pass that is let go may clean up for this long. While it does, its task cannot park: an answer would start the next
 #: run beside it.
 _UNWIND_S: Final = 60.0
@@ -66,7 +77,7 @@ class ToolPass:
         tool = seams.get_tool(job.mcp, job.submission.tool)
         self._sync = tool is not None and not tool.is_async
         self._scope = anyio.CancelScope()
-        self._current = CurrentRun(job.claim, self._replay, job.store, lambda: job.interrupt.requested)
+        self._current = CurrentRun(job.claim, self._replay, self._channel, job.store, lambda: job.interrupt.requested)
         self._left_s = None if job.policy.time_limit_ms is None else job.policy.time_limit_ms / 1000
         self._task: asyncio.Task[CallToolResult | InputRequiredResult | None] | None = None
         #: True when the tool still runs although the pass is over: its thread or coroutine could not be stopped.
@@ -74,27 +85,25 @@ class ToolPass:
 
     async def advance(self) -> End | Asked:
         """Runs until the tool ends, asks something new, or has to stop. Never raises for the tool's reasons."""
-        loop = asyncio.get_running_loop()
         if self._task is None:
-            self._task = loop.create_task(self._call())
+            self._task = asyncio.get_running_loop().create_task(self._call())
             # Looked at here once, so that a pass nobody waits for any more does not report its end as an unseen error.
             self._task.add_done_callback(_seen)
-        started = loop.time()
-        limit = None if self._left_s is None else loop.call_later(self._left_s, self._job.interrupt.request, Stop.WALL)
-        asked = loop.create_task(self._channel.asked.wait())
-        stop = loop.create_task(self._job.interrupt.wait())
-        try:
-            await asyncio.wait({self._task, asked, stop}, return_when=asyncio.FIRST_COMPLETED)
+        async with self._running_until(self._channel.settled()) as asked:
+            await asyncio.wait({self._task, *asked}, return_when=asyncio.FIRST_COMPLETED)
+            if self._channel.mismatch is not None:
+                await self.abandon()
+                return cannot_go_on(self._channel.mismatch)
             if self._task.done():
                 return self._end()
-            return await (self.stop() if self._job.interrupt.requested else self._settle())
-        finally:
-            asked.cancel()
-            stop.cancel()
-            if limit is not None and self._left_s is not None:
-                limit.cancel()
-                # Only running counts: waiting for a person does not use up the tool's time.
-                self._left_s = max(0.0, self._left_s - (loop.time() - started))
+            return await self.stop() if self._job.interrupt.requested else Asked(tuple(self._channel.waiting))
+
+    async def steps_done(self) -> bool:
+        """No step is under way, so the pass can be let go; False: one is, and the run is to stop."""
+        if not self._channel.steps_done.is_set():
+            async with self._running_until(self._channel.steps_done.wait()) as done:
+                await asyncio.wait(done, return_when=asyncio.FIRST_COMPLETED)
+        return self._channel.steps_done.is_set()
 
     def deliver(self, journal: Journal) -> None:
         """The tool goes on with these answers, live; call `advance` next."""
@@ -136,25 +145,32 @@ class ToolPass:
 
     # -------------------------------------------------------------------------------------------- inside
 
+    @asynccontextmanager
+    async def _running_until(self, news: Coroutine[Any, Any, Any]) -> AsyncGenerator[set[asyncio.Task[Any]]]:
+        """Inside the block the tool's time runs; what ends it is the news, or that the run is to stop."""
+        loop = asyncio.get_running_loop()
+        started, left_s = loop.time(), self._left_s
+        limit = None if left_s is None else loop.call_later(left_s, self._job.interrupt.request, Stop.WALL)
+        waits = {loop.create_task(news), loop.create_task(self._job.interrupt.wait())}
+        try:
+            yield waits
+        finally:
+            for wait in waits:
+                wait.cancel()
+            if limit is not None and left_s is not None:
+                limit.cancel()
+                # Only running counts: waiting for a person does not use up the tool's time.
+                self._left_s = max(0.0, left_s - (loop.time() - started))
+
     async def _call(self) -> CallToolResult | InputRequiredResult | None:
         job = self._job
         current_run.set(self._current)
         try:
-            with detached.caller(job.submission.principal), self._scope:
+            with detached.caller(job.submission.principal), lane(""), self._scope:
                 return await seams.call_like_live(job.mcp, *self._context)
         except (SystemExit, KeyboardInterrupt) as exc:
             raise ToolExited(f"The tool ended its process ({type(exc).__name__})") from exc
         return None  # the scope swallowed its own cancellation: the pass was abandoned
-
-    async def _settle(self) -> End | Asked:
-        assert self._task is not None
-        seen = 0
-        while seen != len(self._channel.waiting):
-            seen = len(self._channel.waiting)
-            await asyncio.wait({self._task}, timeout=_SETTLE_S)
-            if self._task.done():
-                return self._end()
-        return Asked(tuple(self._channel.waiting))
 
     def _stopped(self, *, timed_out: bool = False) -> End:
         match self._job.interrupt.kind:
@@ -192,6 +208,9 @@ class ToolPass:
         assert result is not None
         if (wish := self._wish(result)) is not None:
             return Retrying(clean(str(wish)), _final_error(wish, self._job.store.settings))
+        # A tool that failed did not get as far as its record; one that returned should have.
+        if not result.is_error and (missing := self._replay.missing):
+            return cannot_go_on(f"the tool returned without {missing}, which an earlier run of it had. {SAME_AGAIN}")
         return completed(result, self._job.submission, self._job.store.settings, self._job.claim.task_id)
 
     def _wish(self, result: CallToolResult) -> Retry | None:
@@ -216,10 +235,10 @@ class ToolPass:
         except MCPError as exc:
             return failed(exc, self._job.store.settings)
         guard = self._replay.next_round(result.request_state, asked)
-        questions = (
+        questions = [
             Question(key=guard.keys[own], method=method, params=params) for own, (method, params) in asked.items()
-        )
-        return Asked(tuple(questions), guard)
+        ]
+        return Asked(tuple((question, self._replay.note(question)) for question in questions), guard)
 
 
 def _final_error(wish: Retry, settings: Settings) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def read_journal(fields: Mapping[str, str]) -> Journal:
     """The journal of these hash fields."""
     guard = json.loads(fields["mrtr"]) if fields.get("mrtr") else None
     return Journal(
+        asked={name[2:]: note for name, note in fields.items() if name.startswith("k:")},
         answers={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("a:")},
         steps={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("s:")},
         guard=None if guard is None else Guard(**guard),

@@ -67,7 +67,7 @@ class RunTransitions(Transitions):
     async def ask(
         self, claim: Claim, questions: Sequence[tuple[Question, str]], *, guard: Guard | None, hold: bool
     ) -> Next:
-        """The questions (each with the digest of what is asked) are open.
+        """The questions (each with its note, whose first word is the digest of what is asked) are open.
 
         HELD: the run keeps its worker. PARKED: it has let go; send the hint if there is one. ANSWERED: nothing is open,
         the claim is kept. MISMATCH (`detail` is the key) and TOO_MANY (the count): nothing was stored.
@@ -75,7 +75,7 @@ class RunTransitions(Transitions):
         STALE | TERMINAL | GONE: this run may not write any more.
         """
         settings = self.settings
-        triples = [part for q, digest in questions for part in (q.key, digest, dumps(input_request(q), "The question"))]
+        triples = [part for q, note in questions for part in (q.key, note, dumps(input_request(q), "The question"))]
         reply = await self.run_script(
             "ask",
             {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},

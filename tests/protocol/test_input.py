@@ -69,13 +69,6 @@ class Tools:
 
         @mcp.tool()
         @tasks.durable()
-        async def fickle(ctx: Context) -> str:
-            self.runs += 1
-            await ctx.elicit(f"Question {self.runs}?", Word)
-            return "never"
-
-        @mcp.tool()
-        @tasks.durable()
         async def ask_url(ctx: Context) -> str:
             return (await ctx.elicit_url("Sign in", "https://example.org/", "e-1")).action
 
@@ -372,24 +365,6 @@ async def test_a_replay_gets_the_stored_answers_and_asks_only_what_is_new(settin
         assert seen == ["First?", "Second?"] and tools.runs == 3
         answer = text(await client.state(task_id))
         assert "'one'" in answer and "'two'" in answer
-
-
-@covers("N8")
-async def test_a_tool_whose_question_changes_in_every_run_asks_again_and_never_takes_a_wrong_answer(
-    settings: Settings,
-) -> None:
-    """Ours: an answer belongs to the text that was asked. Another text is another question, under another key."""
-    tools = Tools()
-    async with house(settings, tools) as (home, client):
-        task_id = await client.start("fickle")
-        keys = set[str]()
-        for n in (1, 2, 3):
-            await home.fleet.settle()
-            [(question, key)] = (await questions(client, task_id)).items()
-            assert question == f"Question {n}?"
-            keys.add(key)
-            await client.update(task_id, {key: accept("x")})
-        assert len(keys) == 3
 
 
 @covers("P43", "R3")

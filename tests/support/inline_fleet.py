@@ -15,6 +15,7 @@ from mcptasks import seams
 from mcptasks.fleet.execute import perform
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Hint
+from mcptasks.runtime.watchdog import Stop
 from mcptasks.settings import Settings
 
 
@@ -73,6 +74,12 @@ class InlineFleet:
         """The task's first run is under way and has heard that it is to stop."""
         run = self._portal.keeper.find(task_id, 1) if self._portal else None
         return run is not None and run.interrupt.requested
+
+    def shut_down(self, task_id: str) -> None:
+        """The task's first run, which is under way, is told that its worker goes down."""
+        run = self._portal.keeper.find(task_id, 1) if self._portal else None
+        assert run is not None
+        run.interrupt.request(Stop.SHUTDOWN)
 
     async def settle(self) -> None:
         """No message waits, those included that the delivered ones brought up."""

@@ -5,7 +5,7 @@
 -- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
 --   | CANCELLED | STALE | TERMINAL | GONE
 --
--- tail: the countdown delays, then triples of key, digest, question (JSON)
+-- tail: the countdown delays, then triples of key, note, question (JSON); a note's first word is the question's digest
 
 local no = refused(task, token)
 if no then return {no} end
@@ -17,9 +17,9 @@ end
 -- Everything is checked before anything is written.
 local fresh, open = {}, tonumber(redis.call('HGET', task, 'open'))
 for i = 1, #triples, 3 do
-  local key, digest = triples[i], triples[i + 1]
+  local key, digest = triples[i], string.match(triples[i + 1], '^%S+')
   local known = redis.call('HGET', journal, 'k:' .. key)
-  if known and known ~= digest then return {'MISMATCH', key} end
+  if known and string.match(known, '^%S+') ~= digest then return {'MISMATCH', key} end
   if not known then fresh[#fresh + 1] = i end
 end
 open = open + #fresh
