@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 import uvicorn
+from rich.logging import RichHandler
 from starlette.types import ASGIApp
 
 from mcptasks.cli.target import load_target
@@ -29,8 +30,20 @@ def serve(
 ) -> None:
     """Serve TARGET's MCP server on /mcp until it is stopped."""
     app = _http_app(load_target(target), target, host, json_response=json_response, stateless=stateless)
+    _log_in_lines()
     with bound(host, port) as listener:
         _Server(uvicorn.Config(app, log_level=log_level.lower())).run(sockets=[listener])
+
+
+def _log_in_lines() -> None:
+    """A log that goes to a file has a line per event, for grep: the SDK's handler breaks them at 80 columns."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, RichHandler) and not handler.console.is_terminal:
+            root.removeHandler(handler)
+            plain = logging.StreamHandler()
+            plain.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            root.addHandler(plain)
 
 
 class _Server(uvicorn.Server):

@@ -30,10 +30,10 @@ LONG_LEASE: Final = {"MCPTASKS_LEASE_MS": "120000", "MCPTASKS_SHUTDOWN_GRACE_MS"
 FROZEN_S: Final = 20.0
 
 
-async def fleet_up(fleet: Fleet, pool: str) -> tuple[Proc, str]:
-    """A worker with free slots, and the URL of a server."""
+async def fleet_up(fleet: Fleet, pool: str) -> tuple[Proc, Proc, str]:
+    """A worker with free slots, a server, and its URL."""
     server, worker = fleet.start_server(**LONG_LEASE), fleet.start_worker(pool, concurrency=3, **LONG_LEASE)
-    return worker, fleet.ready(worker, server)
+    return worker, server, fleet.ready(worker, server)
 
 
 async def running(connection: Connection, fleet: Fleet, tool: str, key: str, path: Path) -> TaskHandle:
@@ -96,7 +96,7 @@ async def test_a_fault_in_mid_run_costs_no_run_and_no_worker(
     One task runs, one waits for a person, one is cancelled after the fault. Nothing runs twice.
     """
     key, asks, stop, release, fleet = new_key(), new_key(), new_key(), tmp_path / "release", shaken
-    worker, url = await fleet_up(fleet, pool)
+    worker, _, url = await fleet_up(fleet, pool)
     async with client(url) as connection:
         parked = await start(connection, "ask1", key=asks, x=9)
         await questions(parked)
@@ -159,7 +159,7 @@ async def test_what_a_run_came_to_while_no_write_was_taken_is_written_when_one_i
     A durable backend may say no to new work, but may not lose what it accepted, nor do it again.
     """
     key, asks, stop, release, fleet = new_key(), new_key(), new_key(), tmp_path / "release", shaken
-    worker, url = await fleet_up(fleet, pool)
+    worker, server, url = await fleet_up(fleet, pool)
     async with client(url) as connection:
         handle = await running(connection, fleet, "gate", key, release)
         asking = await running(connection, fleet, "gate_then_ask", asks, release)
@@ -169,9 +169,10 @@ async def test_what_a_run_came_to_while_no_write_was_taken_is_written_when_one_i
         fleet.ledger.await_event(key, "end")
         fleet.ledger.await_event(asks, "asks")
         wait_until(lambda: len(waiting(worker)) == 2, description="both wait for the store and say so")
-        with pytest.raises(MCPError, match="refused the write") as refused:
+        with pytest.raises(MCPError, match="task store is not available") as refused:
             await start(connection, "ledger", key=stop)
         assert refused.value.error.code == INTERNAL_ERROR
+        server.await_output("refused the write")
         assert (await handle.get()).status == (await asking.get()).status == "working"
         assert {fleet.record(task).status for task in (handle, asking)} == {Status.RUNNING}
         end(fleet)
