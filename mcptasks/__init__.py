@@ -3,7 +3,8 @@
 from mcptasks.errors import Cancelled, MCPTasksError
 from mcptasks.operations import Operations
 from mcptasks.policy import Mode, exponential, fixed
-from mcptasks.runtime.current import cancelled, raise_if_cancelled
+from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
+from mcptasks.runtime.gathering import gather
 from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.steps import ClaimLost, StepFailed, step
 from mcptasks.settings import Settings
@@ -19,9 +20,12 @@ __all__ = [
     "Settings",
     "StepFailed",
     "Tasks",
+    "attempt",
     "cancelled",
     "exponential",
     "fixed",
+    "gather",
+    "idempotency_key",
     "raise_if_cancelled",
     "step",
 ]

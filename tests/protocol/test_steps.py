@@ -11,22 +11,20 @@ from typing import Any, Final
 
 import anyio.from_thread
 import pytest
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
 
 import mcptasks
-from mcptasks import Retry, StepFailed, Tasks, step
+from mcptasks import Retry, StepFailed, step
 from mcptasks.settings import Settings
 from tests.requirements import covers
-from tests.support.house import Gate, House, house
-from tests.support.raw_client import RawClient
+from tests.support.durable import Till, answer_all, one, text, through
+from tests.support.house import Gate, house
 from tests.support.tools import Word
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
-
-ACCEPT: Final = {"action": "accept", "content": {"word": "yes"}}
 
 
 class Receipt(BaseModel):
@@ -37,54 +35,6 @@ class Receipt(BaseModel):
 
 
 RECEIPT: Final = Receipt(number=7, at=datetime(2026, 1, 2, tzinfo=UTC))
-
-
-class Till:
-    """Where effects are counted."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.threads: list[threading.Thread] = []
-
-    async def charge(self, what: str = "charge") -> str:
-        self.done.append(what)
-        self.threads.append(threading.current_thread())
-        return what
-
-    def charge_sync(self, what: str = "charge") -> str:
-        self.done.append(what)
-        self.threads.append(threading.current_thread())
-        return what
-
-
-def one(tool: Callable[..., Any], **options: Any) -> Callable[[MCPServer, Tasks], None]:
-    """A server with this one tool, named `tool`."""
-
-    def tools(mcp: MCPServer, tasks: Tasks) -> None:
-        mcp.tool(name="tool", structured_output=False)(tasks.durable(**options)(tool))
-
-    return tools
-
-
-async def answer_all(client: RawClient, task_id: str) -> None:
-    """Every open question has its answer."""
-    asked = (await client.state(task_id))["inputRequests"]
-    await client.update(task_id, dict.fromkeys(asked, ACCEPT))
-
-
-async def through(home: House, client: RawClient, task_id: str) -> dict[str, Any]:
-    """How the task ended, every question answered on the way."""
-    while True:
-        await home.fleet.settle()
-        state = await client.state(task_id)
-        if state["status"] != "input_required":
-            return state
-        await answer_all(client, task_id)
-
-
-def text(state: dict[str, Any]) -> str:
-    """What the tool returned."""
-    return str(state["result"]["content"][0]["text"])
 
 
 # ------------------------------------------------------------------------------------------------ E01
