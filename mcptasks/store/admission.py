@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 from mcptasks.store.base import Transitions
-from mcptasks.store.connection import translated
 
 
 class AdmissionTransitions(Transitions):
@@ -13,18 +12,18 @@ class AdmissionTransitions(Transitions):
 
     async def close_admission(self, reason: str) -> None:
         """New tasks are refused with this reason, before any record exists; admitted ones go on."""
-        with translated(self.settings):
-            await self.connection.client.hset(self.keys.admission, "reason", reason)
+        async with self.connection.turn() as client:
+            await client.hset(self.keys.admission, "reason", reason)
 
     async def open_admission(self) -> None:
         """New tasks are accepted."""
-        with translated(self.settings):
-            await self.connection.client.delete(self.keys.admission)
+        async with self.connection.turn() as client:
+            await client.delete(self.keys.admission)
 
     async def admission(self) -> str | None:
         """Why new tasks are refused; None while they are accepted."""
-        with translated(self.settings):
-            return cast("str | None", await self.connection.client.hget(self.keys.admission, "reason"))
+        async with self.connection.turn() as client:
+            return cast("str | None", await client.hget(self.keys.admission, "reason"))
 
     async def active(self) -> list[str]:
         """The ids of all tasks that were admitted and have not ended, those not yet started included, in lexical order.

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcptasks.model import Hint
 from mcptasks.settings import Settings
-from mcptasks.store.connection import Connection, translated
+from mcptasks.store.connection import Connection
 from mcptasks.store.keys import Keys
 
 #: The keys that end together with their task.
@@ -43,7 +43,7 @@ class Transitions:
 
     async def run_script(self, name: str, keys: dict[str, Any], args: dict[str, Any]) -> list[Any]:
         """The script's answer, its first item one of the words its header lists."""
-        with translated(self.settings):
+        async with self.connection.turn():
             return await self.connection.runner.run(name, keys, args)
 
 

@@ -10,7 +10,6 @@ from mcptasks.errors import TooLarge
 from mcptasks.model import SCHEMA_VERSION, Envelope, Guard, Record, Status, Submission
 from mcptasks.policy import Policy
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
-from mcptasks.store.connection import translated
 from mcptasks.store.records import read_record
 from mcptasks.wire import clean, dumps
 
@@ -125,8 +124,8 @@ class CallerTransitions(Transitions):
 
         `owner=None` is the operator, who sees every task.
         """
-        with translated(self.settings):
-            fields = cast("dict[str, str]", await self.connection.client.hgetall(self.keys.task(task_id)))
+        async with self.connection.turn() as client:
+            fields = cast("dict[str, str]", await client.hgetall(self.keys.task(task_id)))
         if not fields or (owner is not None and fields["owner"] != owner):
             return None
         return read_record(fields)

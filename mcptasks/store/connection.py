@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from math import inf
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,6 +19,10 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 from mcptasks.errors import StoreUnavailable
 from mcptasks.settings import Settings
 from mcptasks.store.scripts import Runner
+
+#: Calls at once per event loop. A script takes a fraction of a millisecond of the store's one thread: more connections
+#: than these only cost their opening, and redis-py raises at its hundredth.
+_SLOTS: Final = 32
 
 #: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
 _SCRIPT_BUG: Final = "user_script:"
@@ -35,6 +39,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Redis | None = None
         self._runner: Runner | None = None
+        self._slots: asyncio.Semaphore | None = None
 
     @property
     def client(self) -> Redis:
@@ -43,6 +48,7 @@ class Connection:
         if self._client is None or self._loop is not loop:
             self._client = self._connect(self._settings.store_timeout_ms / 1000)
             self._runner = Runner(self._client)
+            self._slots = asyncio.Semaphore(_SLOTS)
             self._loop = loop
         return self._client
 
@@ -52,6 +58,30 @@ class Connection:
         self.client  # noqa: B018 - makes both
         assert self._runner is not None
         return self._runner
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[Redis]:
+        """The running loop's client, with a connection free for it inside the block.
+
+        Raises:
+            StoreUnavailable: the store does not answer, or not fast enough for those who wait before this one.
+        """
+        client, slots = self.client, self._slots
+        assert slots is not None
+        await self._wait_for(slots)
+        try:
+            with translated(self._settings):
+                yield client
+        finally:
+            slots.release()
+
+    async def _wait_for(self, slots: asyncio.Semaphore) -> None:
+        if not slots.locked():
+            await slots.acquire()
+            return
+        with translated(self._settings):
+            async with asyncio.timeout(self._settings.store_timeout_ms / 1000):
+                await slots.acquire()
 
     def blocking_client(self) -> Redis:
         """A client of its own whose reads may wait for ever: redis-py's default of 5 s would end a subscription."""

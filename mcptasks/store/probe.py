@@ -29,7 +29,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from mcptasks.model import Status
 from mcptasks.settings import Settings
-from mcptasks.store.connection import Connection, translated
+from mcptasks.store.connection import Connection
 from mcptasks.store.keys import Keys
 
 #: One answer of the store, and the whole look. A frozen store costs the first, whatever `store_timeout_ms` says.
@@ -127,8 +127,8 @@ def ping(settings: Settings) -> None:
 
 
 async def _ping(settings: Settings) -> None:
-    with translated(settings):
-        await cast("Any", Connection(settings).client.ping())
+    async with Connection(settings).turn() as client:
+        await cast("Any", client.ping())
 
 
 def look(settings: Settings) -> Facts | Trouble:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from mcptasks.store.base import Transitions
-from mcptasks.store.connection import translated
 
 #: The register outlives its last entry by a day, for those who look at what happened.
 _KEPT_S: Final = 86_400
@@ -36,25 +35,24 @@ class RegistryTransitions(Transitions):
 
     async def report(self, name: str, pulse: WorkerPulse) -> None:
         """The worker's entry says this."""
-        with translated(self.settings):
-            client = self.connection.client
+        async with self.connection.turn() as client:
             await client.hset(self.keys.workers, name, json.dumps(asdict(pulse)))
             await client.expire(self.keys.workers, _KEPT_S)
 
     async def sign_off(self, name: str) -> None:
         """The worker has no entry: it went down in order."""
-        with translated(self.settings):
-            await self.connection.client.hdel(self.keys.workers, name)
+        async with self.connection.turn() as client:
+            await client.hdel(self.keys.workers, name)
 
     async def now_ms(self) -> int:
         """The store's clock."""
-        with translated(self.settings):
-            seconds, micros = await self.connection.client.time()
+        async with self.connection.turn() as client:
+            seconds, micros = await client.time()
         return seconds * 1000 + micros // 1000
 
     async def workers(self) -> dict[str, WorkerPulse]:
         """Every entry by node name, dead workers' included until a day after the last entry."""
-        with translated(self.settings):
-            entries = cast("dict[str, str]", await self.connection.client.hgetall(self.keys.workers))
+        async with self.connection.turn() as client:
+            entries = cast("dict[str, str]", await client.hgetall(self.keys.workers))
         loaded: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in entries.items()}
         return {name: WorkerPulse(**entry) for name, entry in loaded.items()}

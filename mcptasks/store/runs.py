@@ -12,7 +12,6 @@ from typing import Literal, cast
 
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
-from mcptasks.store.connection import translated
 from mcptasks.store.records import claim_of, read_claim, read_journal
 from mcptasks.wire import clean, dumps, input_request
 
@@ -113,18 +112,17 @@ class RunTransitions(Transitions):
 
     async def reload(self, task_id: str) -> Claim | None:
         """The claim that stands now, for a process that runs it on behalf of the one that holds it; None: no task."""
-        with translated(self.settings):
-            async with self.connection.client.pipeline(transaction=True) as pipe:
-                pipe.hgetall(self.keys.task(task_id))
-                pipe.get(self.keys.call(task_id))
-                pipe.hgetall(self.keys.journal(task_id))
-                record, call, journal = cast("tuple[dict[str, str], str | None, dict[str, str]]", await pipe.execute())
+        async with self.connection.turn() as client, client.pipeline(transaction=True) as pipe:
+            pipe.hgetall(self.keys.task(task_id))
+            pipe.get(self.keys.call(task_id))
+            pipe.hgetall(self.keys.journal(task_id))
+            record, call, journal = cast("tuple[dict[str, str], str | None, dict[str, str]]", await pipe.execute())
         return claim_of(record, call or "", journal) if record else None
 
     async def journal(self, task_id: str) -> Journal:
         """The task's journal as it is now."""
-        with translated(self.settings):
-            fields = cast("dict[str, str]", await self.connection.client.hgetall(self.keys.journal(task_id)))
+        async with self.connection.turn() as client:
+            fields = cast("dict[str, str]", await client.hgetall(self.keys.journal(task_id)))
         return read_journal(fields)
 
     async def step(self, claim: Claim, name: str, value: str) -> tuple[str, str]:

@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 WORKERS: Final = 3
 ROUNDS: Final = 2
 #: What each worker can hold: three of them more than the load, two of them still.
-SLOTS: Final = 80
+SLOTS: Final = 200
 #: Calls a second, and how long their runs take. The longest outlive the grace and are interrupted.
 PER_S: Final = 20
-SHORTEST_S, LONGEST_S = 2.0, 10.0
+SHORTEST_S, LONGEST_S = 2.0, 30.0
 
 #: Leases and re-sends as in production: with short ones, a stall of a busy machine looks like a death.
 ENV: Final = {

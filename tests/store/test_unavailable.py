@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.anyio
 
 #: What a caller may have to wait for the error.
 PATIENCE_S: Final = 5.0
+CROWD: Final = 300
 
 
 @pytest.fixture
@@ -145,6 +147,26 @@ async def test_a_frozen_store_is_given_up_in_time_and_used_again_when_it_is_back
     claim = await running(store)
     assert (await read(fresh, claim.task_id)).token == 1
     await fresh.aclose()
+
+
+@covers("P62", "A10")
+async def test_of_a_crowd_of_calls_on_a_frozen_store_nobody_waits_longer(
+    fragile: EmbeddedValkey, store: TaskStore
+) -> None:
+    """Those who wait for a connection give up with those who have one."""
+    os.kill(fragile.pid, signal.SIGSTOP)
+    try:
+        await asyncio.gather(*(refused(store.read("nobody", ANN)) for _ in range(CROWD)))
+    finally:
+        os.kill(fragile.pid, signal.SIGCONT)
+    await running(store)
+
+
+async def test_a_crowd_of_calls_is_served_over_a_few_connections(store: TaskStore, peek: Peek) -> None:
+    """redis-py raises at the hundredth connection: of 200 runs that were stopped at once, half kept their claims."""
+    before = len(peek.raw.client_list())
+    await asyncio.gather(*(running(store) for _ in range(CROWD)))
+    assert len(peek.raw.client_list()) - before <= 32
 
 
 async def test_a_restart_of_the_store_costs_no_call(fragile: EmbeddedValkey, store: TaskStore) -> None:
