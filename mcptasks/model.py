@@ -68,6 +68,17 @@ class Reason(StrEnum):
     FAILED = "failed"
 
 
+class Undeclared(StrEnum):
+    """What becomes of a durable tool's call from a client that did not declare the tasks extension."""
+
+    #: It runs on the fleet, and the call waits for its end.
+    WAIT = "wait"
+    #: It runs in the server process, as if the tool were not durable.
+    INLINE = "inline"
+    #: It is an error, and nothing is stored.
+    REFUSE = "refuse"
+
+
 def new_task_id() -> str:
     """A fresh id: 192 random bits. Without authentication it is a bearer secret (protocol.md P81)."""
     return secrets.token_urlsafe(_ID_BYTES)
@@ -125,6 +136,8 @@ class Submission:
     client_capabilities: dict[str, Any] | None = None
     #: Only the allow-listed request headers (settings.headers), lower-case names. None: the call did not come by HTTP.
     headers: dict[str, str] | None = None
+    #: Whether the client can be asked at all: in rounds, through its task, or live.
+    can_be_asked: bool = True
     #: The caller's access token without the token itself: client id, scopes, subject, claims.
     principal: dict[str, Any] | None = None
     #: W3C trace context of the call, so that the run can be part of the same trace.
@@ -138,7 +151,9 @@ class Submission:
     @property
     def capabilities(self) -> dict[str, Any] | None:
         """What the client declared on the call that it can do."""
-        return self.client_capabilities or (self.meta or {}).get(CLIENT_CAPABILITIES)
+        # An older client may have declared that it can do nothing: an empty object, which is not the same as none.
+        told = self.client_capabilities
+        return told if told is not None else (self.meta or {}).get(CLIENT_CAPABILITIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +194,26 @@ class Question:
     params: Mapping[str, Any]
 
 
+class Progress(NamedTuple):
+    """What a tool reported last, as it reported it."""
+
+    done: float
+    total: float | None
+    message: str | None
+
+    @property
+    def text(self) -> str:
+        """What the client reads as `statusMessage`."""
+        numbers = f"{self.done:g}/{self.total:g}" if self.total is not None else f"{self.done:g}"
+        return f"{self.message} ({numbers})" if self.message else numbers
+
+    @classmethod
+    def of(cls, done: float, total: float | None, text: str | None) -> Self:
+        """The report of these numbers whose `text` this is; another text is taken for its message."""
+        numbers = cls(done, total, None).text
+        return cls(done, total, None if text is None or text == numbers else text.removesuffix(f" ({numbers})"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """The task as the store has it. Times are Unix milliseconds by the store's clock."""
@@ -200,6 +235,7 @@ class Record:
     max_attempts: int = 3
     reason: Reason | None = None
     status_message: str | None = None
+    progress: Progress | None = None
     cancel_requested: bool = False
     worker: str | None = None
     queue: str = ""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
 from mcptasks.errors import ConfigurationError
-from mcptasks.model import Duration, duration_ms
+from mcptasks.model import Duration, Undeclared, duration_ms
 
 #: After a time limit or a cancel with no `cancel_grace` of its own, a run gets this long to clean up.
 DEFAULT_GRACE_MS: Final = 5_000
@@ -24,7 +24,7 @@ class Mode(StrEnum):
 
     #: Never: the call runs in the server process as without mcptasks.
     FORBIDDEN = "forbidden"
-    #: When the client declared the tasks extension; a client that did not gets the ordinary call.
+    #: When the client declared the tasks extension; for one that did not, `undeclared` says what happens.
     OPTIONAL = "optional"
     #: Always; a client that did not declare the extension is refused (-32021).
     REQUIRED = "required"
@@ -53,8 +53,10 @@ class Policy:
     max_attempts: int = 3
     #: The exact delays of the retries a tool may ask for, in order.
     retry_ms: tuple[int, ...] = ()
-    #: Settle questions asked by returning them (resolvers, guards) on the request itself, before the task exists.
-    prelude: bool = False
+    #: 0: none. Else questions asked by returning them are settled on the request itself, before the task exists: those
+    #: of resolvers all, those of a guard in so many rounds.
+    prelude: int = 0
+    undeclared: Undeclared | None = None
 
     @property
     def grace_ms(self) -> int:
@@ -96,9 +98,17 @@ class PolicyOptions(TypedDict, total=False):
     retry: Sequence[Duration]
     """Delays of the retries that the tool may ask for with `raise Retry(...)`, for instance [1, 5, 30] or
     `exponential(1, 5)`. Lost workers, cancels and ordinary errors do not use them up."""
-    prelude: bool
-    """Questions that the tool asks by returning them are settled on the request itself, before the task exists. The
-    first round then runs in the server process."""
+    prelude: bool | int
+    """Questions that the tool asks by returning them are settled on the request itself, before the task exists.
+    Resolvers: in as many rounds as they take; nothing but them runs in the server process. A guard (its own body
+    returns `InputRequiredResult`, and its annotation says so) runs there for this many rounds, True being one, and its
+    task is made with the answers to the last; where it returns a result instead, that is the call's, without a task.
+    Questions asked in line are always the task's. Default: none."""
+    undeclared: Undeclared | Literal["wait", "inline", "refuse"]
+    """A call from a client that did not declare the tasks extension. "wait": it runs on the fleet all the same; the
+    call waits for its end, relays its progress, and puts its questions to the client as its protocol version can.
+    "inline": it runs in the server process, as without mcptasks. "refuse": it is an error. For mode "optional".
+    Default: as the settings say."""
 
 
 def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
@@ -115,6 +125,9 @@ def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
         raise ConfigurationError("max_attempts must be at least 1")
     if on_worker_lost not in ("rerun", "fail"):
         raise ConfigurationError(f"on_worker_lost={on_worker_lost!r}: choose rerun or fail")
+    prelude = int(options.get("prelude", 0))
+    if prelude < 0:
+        raise ConfigurationError("prelude must be True, False, or a number of rounds")
     if options.get("unlimited") and "ttl" in options:
         raise ConfigurationError("ttl and unlimited=True contradict each other; give one")
     return Policy(
@@ -127,7 +140,8 @@ def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
         hold_ms=_optional_ms(options.get("hold")) or 0,
         max_attempts=1 if on_worker_lost == "fail" else attempts,
         retry_ms=tuple(duration_ms(delay) for delay in options.get("retry", ())),
-        prelude=options.get("prelude", False),
+        prelude=prelude,
+        undeclared=_undeclared(options),
     )
 
 
@@ -138,6 +152,17 @@ def _mode(mode: Mode | str | ModePicker) -> Mode | ModePicker:
         return Mode(mode)
     except ValueError:
         raise ConfigurationError(f"mode={mode!r}: choose forbidden, optional, required, or a function") from None
+
+
+def _undeclared(options: PolicyOptions) -> Undeclared | None:
+    if (choice := options.get("undeclared")) is None:
+        return None
+    if (mode := options.get("mode")) in (Mode.FORBIDDEN, Mode.REQUIRED):
+        raise ConfigurationError(f'undeclared={choice!s} has no meaning for mode="{mode}"; it is for mode="optional"')
+    try:
+        return Undeclared(choice)
+    except ValueError:
+        raise ConfigurationError(f"undeclared={choice!r}: choose wait, inline or refuse") from None
 
 
 def _optional_ms(value: Duration | None) -> int | None:

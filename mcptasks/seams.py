@@ -6,15 +6,17 @@ else in the project may touch these names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.resolve import resolve_arguments, returns_input_required
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import DispatchContext
 from mcp_types import CallToolRequestParams, CallToolResult, Implementation, InputRequiredResult
@@ -60,6 +62,49 @@ async def call_like_live(
     if isinstance(result, Mapping):  # an interceptor may answer in wire form
         result = CallToolResult.model_validate(result, by_name=False)
     return cast("CallToolResult | InputRequiredResult", result)
+
+
+async def open_questions(
+    mcp: MCPServer[Any], tool: Tool, rctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
+) -> InputRequiredResult | None:
+    """What the tool's resolvers have to ask their client; None when they know all. The tool's own body does not run.
+
+    UNDOCUMENTED `resolve_arguments`, `Tool.resolved_params` and `Tool.resolver_plans`, and PRIVATE
+    `MCPServer._subscriptions`: the part of `Tool.run` that stands before the body. If they move: leave the questions to
+    the task.
+
+    Raises:
+        MCPError: a resolver ended with it.
+        Exception: whatever else a resolver or a validator raises.
+    """
+    subscriptions = mcp._subscriptions  # pyright: ignore[reportPrivateUsage]
+    context: Context[Any, Any] = Context(
+        request_context=rctx, mcp_server=mcp, input_params=params, subscriptions=subscriptions
+    )
+    arguments = tool.fn_metadata.validate_arguments(params.arguments or {})
+    found = await resolve_arguments(tool.resolved_params, tool.resolver_plans, arguments, context)
+    return found if isinstance(found, InputRequiredResult) else None
+
+
+def is_guard(tool: Tool) -> bool:
+    """The tool's own body may ask, by returning `InputRequiredResult`. UNDOCUMENTED `returns_input_required`."""
+    return returns_input_required(tool.fn)
+
+
+def share_request_state(mcp: MCPServer[Any], keys: Sequence[str]) -> None:
+    """What a client carries from round to round is sealed with the first of these keys and opened with all of them.
+
+    The rest of the server's policy (how long, for whom) stays. PRIVATE `RequestStateBoundary._security`: the server
+    makes its boundary itself, before an extension hears of the server. If it moves: the user passes
+    `MCPServer(request_state_security=RequestStateSecurity(keys=...))`.
+    """
+    for place, found in enumerate(mcp.middleware):
+        if isinstance(found, RequestStateBoundary):
+            old = found._security  # pyright: ignore[reportPrivateUsage]
+            shared = RequestStateSecurity(
+                keys=keys, ttl=old.ttl, bind_principal=old.bind_principal, audience=old.audience
+            )
+            mcp.middleware[place] = RequestStateBoundary(shared, default_audience=mcp.name)
 
 
 def make_session(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcptasks.errors import ConfigurationError
-from mcptasks.model import duration_ms
+from mcptasks.model import Undeclared, duration_ms
 
 
 def _duration(value: object) -> object:
@@ -24,17 +24,24 @@ def _names(value: object) -> object:
     return tuple(part.strip().lower() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _secrets(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 Milliseconds = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 """Milliseconds as an integer, or text with a unit ("15s")."""
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
+#: The SDK refuses shorter keys.
+STATE_KEY_BYTES: Final = 32
+
 
 class Settings(BaseSettings):
     """The settings of one process. Environment names are `MCPTASKS_` plus the field's name in capitals."""
 
-    model_config = SettingsConfigDict(env_prefix="MCPTASKS_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="MCPTASKS_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     #: The store: Redis >= 6.2 or Valkey. Also the broker unless `broker_url` names another.
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -81,6 +88,17 @@ class Settings(BaseSettings):
     headers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
     #: Refuse a `tasks/*` request by HTTP that carries no `Mcp-Name` header (real clients omit it, so off by default).
     strict_mcp_name: bool = False
+    #: A durable tool's call from a client that did not declare the tasks extension: `wait` for its end on the fleet,
+    #: run it `inline` in the server process, or `refuse` it. A tool's own policy goes first.
+    undeclared: Undeclared = Undeclared.WAIT
+    #: A waiting call of 2026-07-28 is answered after this long at the latest; the client, told to, comes back for more.
+    #: Must stay below the clients' time limit for one request.
+    bridge_wait_ms: Milliseconds = 20_000
+    #: How often such a client comes back at most, its answers to questions included. The SDKs' clients do 10 times.
+    bridge_rounds: int = Field(default=10, gt=0)
+    #: Secrets of at least 32 bytes, separated by commas, the same on every server process: what a client carries from
+    #: round to round can then be opened by all of them. The first seals, all open; a new one goes to the end first.
+    request_state_keys: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_secrets)] = ()
     #: How long the server waits for the store before it answers -32603. Must leave room below 5 seconds.
     store_timeout_ms: Milliseconds = 2_000
     #: After SIGTERM a worker's runs may finish for this long; then they are interrupted and given back.
@@ -102,6 +120,17 @@ class Settings(BaseSettings):
         if urlsplit(url).scheme not in ("redis", "rediss"):
             raise ValueError("must be redis://host:port/number, or rediss:// for TLS")
         return url
+
+    @field_validator("request_state_keys")
+    @classmethod
+    def _long_and_different(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        secrets = [key.get_secret_value().encode() for key in keys]
+        if any(len(secret) < STATE_KEY_BYTES for secret in secrets) or len(set(secrets)) < len(secrets):
+            raise ValueError(
+                f"must be different secrets of at least {STATE_KEY_BYTES} bytes each; "
+                'make one with: python -c "import secrets; print(secrets.token_hex(32))"'
+            )
+        return keys
 
     @classmethod
     def load(cls) -> Self:

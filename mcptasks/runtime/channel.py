@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, cast
 
 import anyio
 from mcp.shared.dispatcher import CallOptions
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -55,9 +55,11 @@ class TaskChannel:
 
     def __init__(self, submission: Submission, replay: Replay, reporter: Reporter, request: Request | None) -> None:
         self.transport = TransportContext(
-            kind="mcptasks", can_send_request=True, headers=None if request is None else request.headers
+            kind="mcptasks",
+            can_send_request=submission.can_be_asked,
+            headers=None if request is None else request.headers,
         )
-        self.can_send_request = True
+        self.can_send_request = submission.can_be_asked
         self.request_id = submission.request_id
         self.message_metadata = ServerMessageMetadata(request_context=request)
         self.cancel_requested = anyio.Event()
@@ -85,9 +87,12 @@ class TaskChannel:
         """The client's answer, from the journal or, after a suspension, live.
 
         Raises:
-            MCPError: -32021, the client did not declare that it can answer this; -32601, no such question.
+            MCPError: -32021, the client did not declare that it can answer this; -32600, it cannot be asked at all (as
+                live); -32601, no such question.
             Parked: the run was let go.
         """
+        if not self.can_send_request:
+            raise NoBackChannelError(method)
         if method == "ping":
             return {}
         if method not in _QUESTIONS:

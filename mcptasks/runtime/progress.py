@@ -7,19 +7,13 @@ import logging
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
-from mcptasks.model import Claim, label
+from mcptasks.model import Claim, Progress, label
 from mcptasks.store.store import TaskStore
 
 log: Final = logging.getLogger("mcptasks.runtime")
 
 #: Between two writes. Clients poll far slower; a tool that reports every row must not write every row.
 _INTERVAL_S: Final = 0.1
-
-
-def describe(progress: float, total: float | None, message: str | None) -> str:
-    """What the client reads as `statusMessage`."""
-    numbers = f"{progress:g}/{total:g}" if total is not None else f"{progress:g}"
-    return f"{message} ({numbers})" if message else numbers
 
 
 class Reporter:
@@ -38,7 +32,7 @@ class Reporter:
         if progress < self._high:
             return
         self._high = progress
-        self._latest = (progress, total, describe(progress, total, message))
+        self._latest = (progress, total, Progress(progress, total, message).text)
         if self._writer is None or self._writer.done():
             self._writer = asyncio.get_running_loop().create_task(self._write())
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import anyio
 from mcp.server.mcpserver import MCPServer
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult
 
 from mcptasks import seams
@@ -231,6 +231,8 @@ class ToolPass:
             asked[own] = (wire["method"], wire.get("params", {}))
         try:
             for method, params in asked.values():
+                if not self._job.submission.can_be_asked:
+                    raise NoBackChannelError(method)
                 require_capability(self._job.submission.capabilities or {}, method, params)
         except MCPError as exc:
             return failed(exc, self._job.store.settings)

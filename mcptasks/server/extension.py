@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Extension, MCPServer, MethodBinding, require_client_extension
@@ -19,16 +19,26 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, CallToolRequestParams
 from mcptasks import seams
 from mcptasks.dispatch import Dispatcher
 from mcptasks.errors import BadPayload, ConfigurationError
-from mcptasks.model import Record, is_task_id
+from mcptasks.model import Record, Undeclared, is_task_id, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
-from mcptasks.server import submission
+from mcptasks.server import prelude, rounds, submission
+from mcptasks.server.bridge import Bridge
 from mcptasks.server.intake import Call, Intake
 from mcptasks.server.owner import OwnerOf, owner_of, token_owner
 from mcptasks.server.refusals import not_found, undeclared
+from mcptasks.server.rounds import Settling, Waiting
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import EXTENSION, MODERN, TaskIdParams, UpdateParams, check_depth, complete, created, detailed
 
 Ctx = ServerRequestContext[Any, Any]
+
+
+class _Server(NamedTuple):
+    """What the extension has once it is bound."""
+
+    mcp: MCPServer[Any]
+    intake: Intake
+    bridge: Bridge
 
 
 class TasksExtension(Extension):
@@ -39,14 +49,16 @@ class TasksExtension(Extension):
     def __init__(self, store: TaskStore, owner: OwnerOf = token_owner) -> None:
         self._store = store
         self._owner = owner
-        self._mcp: MCPServer[Any] | None = None
-        self._intake: Intake | None = None
+        self._server: _Server | None = None
         #: True once a server was made with this extension.
         self.installed = False
 
     def serve(self, mcp: MCPServer[Any], dispatcher: Dispatcher) -> None:
         """The extension knows its server and how to wake the fleet; before that a durable call is refused."""
-        self._mcp, self._intake = mcp, Intake(self._store, dispatcher)
+        intake = Intake(self._store, dispatcher)
+        self._server = _Server(mcp, intake, Bridge(self._store, intake))
+        if keys := self._store.settings.request_state_keys:
+            seams.share_request_state(mcp, [key.get_secret_value() for key in keys])
         mcp.middleware.append(_forget_task_hint)
 
     def methods(self) -> Sequence[MethodBinding]:
@@ -61,7 +73,10 @@ class TasksExtension(Extension):
     # -------------------------------------------------------------------------------------------- tools/call
 
     async def intercept_tool_call(self, params: CallToolRequestParams, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """A durable call is stored and answered with its task; every other call goes on as if we were not here."""
+        """A durable call is stored and answered with its task, or, for a client that knows none, with its result.
+
+        Every other call goes on as if we were not here.
+        """
         policy = self._policy(params)
         if policy is None or seams.running.get():
             return await call_next(ctx)
@@ -70,30 +85,40 @@ class TasksExtension(Extension):
         if mode is Mode.FORBIDDEN or not self._valid(params):
             # Arguments that do not fit get the very answer a live call would get from the SDK, and no task (P22).
             return await call_next(ctx)
-        if not _declared(ctx):
-            if mode is Mode.REQUIRED:
+        declared = _declared(ctx)
+        match Undeclared.WAIT if declared else self._undeclared(policy, mode):
+            case Undeclared.REFUSE:
                 raise undeclared(ctx)
-            return await call_next(ctx)
-        if policy.prelude and submission.settled_rounds(params) is None:
-            # Round one runs here. Whether it asks or is done already, nothing is left for a task to do (P21).
-            return await call_next(ctx)
-        call = Call(params, ctx, owner, policy)
-        return created(await self._reach().create(call, submission.settled_rounds(params)))
+            case Undeclared.INLINE:
+                return await call_next(ctx)
+            case Undeclared.WAIT:
+                return await self._durably(Call(params, ctx, owner, policy), call_next, declared=declared)
 
-    def _reach(self) -> Intake:
-        if self._intake is None:
+    async def _durably(self, call: Call, call_next: CallNext, *, declared: bool) -> HandlerResult:
+        server = self._bound()
+        state = rounds.read(call.params.request_state)
+        if isinstance(state, Waiting):
+            return await server.bridge.resume(call, state)
+        settling = state or Settling(call_id=new_task_id(), rounds=0, state=call.params.request_state)
+        if (answer := await prelude.next_round(server.mcp, call, settling, call_next)) is not None:
+            return answer
+        record = await server.intake.create(call, submission.settle(settling, call.params))
+        return created(record) if declared else await server.bridge.wait(call, record, rounds_before=settling.rounds)
+
+    def _undeclared(self, policy: Policy, mode: Mode) -> Undeclared:
+        return Undeclared.REFUSE if mode is Mode.REQUIRED else policy.undeclared or self._store.settings.undeclared
+
+    def _bound(self) -> _Server:
+        if self._server is None:
             raise ConfigurationError("tasks.bind(mcp) was not called: this server cannot reach its fleet")
-        return self._intake
+        return self._server
 
     def _policy(self, params: CallToolRequestParams) -> Policy | None:
-        if self._mcp is None:
-            raise ConfigurationError("tasks.bind(mcp) was not called: this server cannot reach its fleet")
-        tool = seams.get_tool(self._mcp, params.name)
+        tool = seams.get_tool(self._bound().mcp, params.name)
         return None if tool is None else policy_of(tool.fn)
 
     def _valid(self, params: CallToolRequestParams) -> bool:
-        assert self._mcp is not None
-        tool = seams.get_tool(self._mcp, params.name)
+        tool = seams.get_tool(self._bound().mcp, params.name)
         assert tool is not None
         try:
             check_depth(params.arguments, "The argument object")
@@ -112,16 +137,16 @@ class TasksExtension(Extension):
 
     async def update(self, ctx: Ctx, params: UpdateParams) -> HandlerResult:
         """`tasks/update`: valid answers to open questions are stored; with the last one the task moves on."""
-        await self._reach().answer(await self._own(ctx, params.task_id), params.input_responses)
+        await self._bound().intake.answer(await self._own(ctx, params.task_id), params.input_responses)
         return complete()
 
     async def cancel(self, ctx: Ctx, params: TaskIdParams) -> HandlerResult:
         """`tasks/cancel`: the wish is stored before this answers, whatever the task does (P50)."""
-        await self._reach().cancel(params.task_id, await self._gate(ctx, params.task_id))
+        await self._bound().intake.cancel(params.task_id, await self._gate(ctx, params.task_id))
         return complete()
 
     async def _own(self, ctx: Ctx, task_id: str) -> Record:
-        return await self._reach().read(task_id, await self._gate(ctx, task_id))
+        return await self._bound().intake.read(task_id, await self._gate(ctx, task_id))
 
     async def _gate(self, ctx: Ctx, task_id: str) -> str:
         """The caller's owner, once the request may ask about this task at all."""

@@ -45,13 +45,13 @@ class Intake:
         return self._store.settings
 
     async def create(self, call: Call, settled: Settled | None) -> Record:
-        """The call's task exists; or it is the one that its idempotency key has made before.
+        """The call's task exists; or it is the one that the very same call has made before.
 
         Raises:
-            MCPError: -32603, the fleet takes no task now; -32602, the key was used with other arguments.
+            MCPError: -32603, the fleet takes no task now; -32602, the call was made before with other arguments.
         """
         taken = submission.take(call.params, call.ctx, self.settings.headers)
-        key = submission.idempotency_key(call.ctx)
+        identity = submission.identity(taken, call.ctx, settled)
         hint = self._first_hint(taken, call.policy)
         message = self._dispatcher.envelope(hint)
         answer = await answering(
@@ -60,9 +60,9 @@ class Intake:
                 taken,
                 owner=call.owner,
                 policy=call.policy,
-                idempotency_key=key,
-                arguments_digest="" if key is None else submission.arguments_digest(taken.arguments),
-                settled=settled,
+                idempotency_key=identity.key,
+                arguments_digest=identity.digest,
+                settled=None if settled is None else (settled.guard, settled.answers),
                 message=message,
             )
         )
@@ -73,14 +73,10 @@ class Intake:
                 self._dispatcher.send(hint)
             return answer.record
         if answer.outcome == "CONFLICT":
-            raise MCPError(
-                INVALID_PARAMS,
-                "The idempotency key was used before with other arguments. The task it belongs to is unchanged; "
-                "use a new key for a new call.",
-            )
+            raise MCPError(INVALID_PARAMS, identity.clash)
         known = await answering(self._store.read(answer.task_id, call.owner))
         if known is None:  # it expired between the two round trips
-            raise MCPError(INTERNAL_ERROR, "The task of this idempotency key has just expired; call again.")
+            raise MCPError(INTERNAL_ERROR, "The task that this call made before has just expired; call again.")
         return known
 
     async def read(self, task_id: str, owner: str) -> Record:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcptasks.errors import SchemaTooNew
-from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Reason, Record, Status, Submission, label
+from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Progress, Reason, Record, Status, Submission, label
 
 
 def pairs(flat: Sequence[str]) -> dict[str, str]:
@@ -34,6 +34,7 @@ def read_record(fields: Mapping[str, str]) -> Record:
         status=status,
         reason=Reason(fields["reason"]) if "reason" in fields else None,
         status_message=fields.get("msg") or None,
+        progress=_progress(fields),
         created_ms=int(fields["created"]),
         updated_ms=int(fields["updated"]),
         ttl_ms=int(fields["ttl"]) if fields["ttl"] else None,
@@ -50,6 +51,13 @@ def read_record(fields: Mapping[str, str]) -> Record:
         result=json.loads(fields["result"]) if "result" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,
     )
+
+
+def _progress(fields: Mapping[str, str]) -> Progress | None:
+    if not fields.get("progress"):
+        return None
+    total = fields.get("total")
+    return Progress.of(float(fields["progress"]), float(total) if total else None, fields.get("msg"))
 
 
 def read_journal(fields: Mapping[str, str]) -> Journal:

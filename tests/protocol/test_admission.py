@@ -45,6 +45,11 @@ class Tools:
             return f"done {n}"
 
         @mcp.tool()
+        @tasks.durable(undeclared="inline")
+        async def inline() -> str:
+            return "inline"
+
+        @mcp.tool()
         @tasks.durable(mode="required")
         async def required() -> str:
             return "done"
@@ -127,7 +132,8 @@ async def test_what_is_no_new_task_goes_through_a_closed_door(settings: Settings
         await fleet.close_admission(REASON)
 
         assert (await client.call("plain")).result["content"][0]["text"] == "plain"
-        assert (await client.undeclared().call("quick")).result["content"][0]["text"] == "done 0"
+        assert (await client.undeclared().call("inline")).result["content"][0]["text"] == "inline"
+        assert (await client.undeclared().call("quick")).error["code"] == -32603
         assert (await client.call("quick", {"n": "x"})).raw == bad.raw
         assert await client.start("quick", {"n": 1}, meta={"mcptasks/idempotencyKey": "k"}) == queued
         conflict = await refusal(client, arguments={"n": 2}, meta={"mcptasks/idempotencyKey": "k"})

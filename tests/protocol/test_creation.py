@@ -109,8 +109,9 @@ async def test_a_bad_call_gets_the_live_answer_byte_for_byte_and_makes_no_task(
 async def test_arguments_reach_the_tool_as_the_live_call_would_read_them(settings: Settings) -> None:
     """Ours: what validation lets pass (a number as text, an unknown name) is passed on, and means the same there."""
     async with house(settings, tools) as (home, client):
+        ordinary = await home.open_ordinary()
         for arguments in ({"a": "2", "b": 3}, {"a": 2.0}, {"a": 1, "unknown": 5}):
-            live = (await client.undeclared().call("add", arguments)).result
+            live = (await ordinary.call("add", arguments)).result
             task_id = await client.start("add", arguments)
             await home.fleet.settle()
             assert live == (await client.state(task_id))["result"]

@@ -26,7 +26,7 @@ from mcptasks.settings import Settings
 from tests.requirements import covers
 from tests.support.equality_tools import ASKING, QUIET, REFUSED, RETURNING, lifespan, register
 from tests.support.house import House, NoTasks, house
-from tests.support.raw_client import RawClient, Reply
+from tests.support.raw_client import LegacyClient, RawClient, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +76,21 @@ async def test_a_task_ends_with_the_very_bytes_of_the_live_answer(
 def _ordered(value: dict[str, Any]) -> str:
     """JSON in which the place of `_meta` alone does not count: the live answer's stamp moves it."""
     return json.dumps({name: value[name] for name in sorted(value, key=lambda name: name == "_meta")})
+
+
+@covers("P32", "P31", "C03", "F05", "F09")
+@pytest.mark.parametrize("call", QUIET, ids=_name)
+async def test_a_client_that_knows_no_tasks_gets_the_very_bytes_of_the_live_answer(
+    settings: Settings, call: tuple[str, dict[str, Any]]
+) -> None:
+    """Ours: the call waits for its task on the fleet; what it is answered with tells nothing of it."""
+    async with both(settings) as (home, client, ordinary), home.fleet.delivering():
+        live = await ordinary.call(*call, headers=HEADERS)
+        assert await client.undeclared().call(*call, headers=HEADERS) == live
+        older = await LegacyClient(client.http, token="ann").connect()
+        older_live = await LegacyClient(ordinary.http, token="ann").connect()
+        params = {"name": call[0], "arguments": call[1]}
+        assert await older.send("tools/call", params) == await older_live.send("tools/call", params)
 
 
 @covers("P22")
@@ -140,5 +155,9 @@ async def test_a_tool_that_asks_comes_to_the_live_result(
         _person(home.mcp, extensions=[TasksClient()]) as client,
     ):
         durable = await client.call_tool(*call)
+        for unaware in ("auto", "legacy"):
+            async with _person(home.mcp, mode=unaware) as other:
+                bridged = await other.call_tool(*call)
+                assert bridged.model_dump(exclude={"meta"}) == durable.model_dump(exclude={"meta"}), unaware
     assert durable.model_dump(exclude={"meta", "result_type"}) == live.model_dump(exclude={"meta", "result_type"})
     assert not durable.is_error

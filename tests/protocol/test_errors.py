@@ -324,7 +324,7 @@ async def test_half_an_emoji_in_arguments_reaches_the_tool_and_spoils_nothing(se
 async def test_an_odd_result_ends_as_the_live_call_does(settings: Settings, what: str) -> None:
     """Ours: value or tool error, whatever the SDK makes of it; never a task that stays working."""
     async with house(settings, tools) as (home, client):
-        live = await client.undeclared().call("returns", {"what": what})
+        live = await (await home.open_ordinary()).call("returns", {"what": what})
         task_id = await client.start("returns", {"what": what})
         await home.fleet.settle()
         state = await client.state(task_id)

@@ -250,7 +250,7 @@ async def test_the_result_is_what_the_live_call_would_have_returned(
 ) -> None:
     """SEP-2663: byte for byte, errors of the tool included: those are results, and their task is completed."""
     async with house(settings, Tools()) as (home, client):
-        live = (await client.undeclared().call(tool, arguments)).raw
+        live = (await (await home.open_ordinary()).call(tool, arguments)).raw
         task_id = await client.start(tool, arguments)
         await home.fleet.settle()
         reply = await client.get(task_id)
@@ -266,7 +266,7 @@ async def test_the_result_is_what_the_live_call_would_have_returned(
 async def test_a_protocol_error_fails_the_task_with_its_own_code(settings: Settings) -> None:
     """SEP-2663: `failed` is for JSON-RPC errors: code, message and data as the live call's, and no result."""
     async with house(settings, Tools()) as (home, client):
-        live = (await client.undeclared().call("breaks_protocol")).error
+        live = (await (await home.open_ordinary()).call("breaks_protocol")).error
         task_id = await client.start("breaks_protocol")
         await home.fleet.settle()
         state = await client.state(task_id)

@@ -58,17 +58,15 @@ async def test_discovery_advertises_the_extension_and_nothing_of_the_old_design(
 
 
 @covers("P02", "C01")
-async def test_a_declaration_counts_for_its_own_request_only(settings: Settings, raw: redis.Redis) -> None:
+async def test_a_declaration_counts_for_its_own_request_only(settings: Settings) -> None:
     """SEP-2663: capabilities are per request; what an earlier request on the connection declared is not declared."""
-    async with house(settings, tools) as (_, client):
+    async with house(settings, tools) as (home, client), home.fleet.delivering():
         declared = (await client.call("optional", {"word": "a"})).result
-        with_one_task = stored(raw, settings)
         undeclared = (await client.undeclared().call("optional", {"word": "b"})).result
 
         assert declared["resultType"] == "task"
         assert undeclared["resultType"] == "complete" and undeclared["structuredContent"] == {"result": "b"}
         assert "taskId" not in undeclared
-        assert with_one_task == stored(raw, settings)
 
 
 @covers("P03", "C01")
@@ -108,7 +106,7 @@ async def test_task_methods_are_closed_to_a_request_that_does_not_declare(settin
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 async def test_the_old_task_hint_changes_nothing_whatever_it_holds(settings: Settings, junk: Any) -> None:
     """SEP-2663: the server alone decides; the hint of the 2025 draft neither makes nor prevents nor disturbs a task."""
-    async with house(settings, tools) as (_, client):
+    async with house(settings, tools) as (home, client), home.fleet.delivering():
         assert (await client.call("optional", {"word": "a"}, task=junk)).result["resultType"] == "task"
         for caller, tool in ((client, "plain"), (client.undeclared(), "plain"), (client.undeclared(), "optional")):
             without = await caller.call(tool, {"word": "a"})
@@ -144,7 +142,7 @@ async def test_a_client_of_an_older_version_never_sees_a_task(
 
     Not even where the old handshake's capabilities carry the extension's name.
     """
-    async with house(settings, tools) as (_, client):
+    async with house(settings, tools) as (home, client):
         old = await legacy(client, declared)
         assert TASKS not in str(old.greeting) and "tasks" not in old.greeting["capabilities"]
 
@@ -155,8 +153,9 @@ async def test_a_client_of_an_older_version_never_sees_a_task(
             assert reply.error["code"] == -32601
         assert record == raw.hgetall(f"{settings.prefix}task:{{{task_id}}}")
 
-        with_one_task = stored(raw, settings)
-        answer = (await old.send("tools/call", {"name": "optional", "arguments": {"word": "b"}})).body["result"]
+        async with home.fleet.delivering():
+            answer = (await old.send("tools/call", {"name": "optional", "arguments": {"word": "b"}})).body["result"]
+        with_two_tasks = stored(raw, settings)
         refusal = (await old.send("tools/call", {"name": "required", "arguments": {"word": "c"}})).error
         assert answer == {
             "content": [{"type": "text", "text": "b"}],
@@ -164,14 +163,14 @@ async def test_a_client_of_an_older_version_never_sees_a_task(
             "isError": False,
         }
         assert refusal["code"] == refused
-        assert with_one_task == stored(raw, settings)
+        assert with_two_tasks == stored(raw, settings)
 
 
 @covers("P05", "C02")
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 async def test_an_older_clients_task_hint_is_tolerated(settings: Settings, junk: Any) -> None:
     """Ours: 2025-11-25 knew the hint and would have objected to junk in it; here nobody looks at it in any version."""
-    async with house(settings, tools) as (_, client):
+    async with house(settings, tools) as (home, client), home.fleet.delivering():
         old = await legacy(client)
         for tool in ("plain", "optional"):
             reply = await old.send("tools/call", {"name": tool, "arguments": {"word": "a"}, "task": junk})

@@ -54,7 +54,7 @@ async def later(value: str) -> str:
 @pytest.mark.parametrize("wrap", [str, Mode, later], ids=["text", "Mode", "async"])
 async def test_a_function_decides_for_each_call(settings: Settings, wrap: Callable[[str], Any]) -> None:
     """Ours: forbidden, optional or required per call; the function may be async and may answer in text."""
-    async with house(settings, Chooser(wrap)) as (_, client):
+    async with house(settings, Chooser(wrap)) as (home, client), home.fleet.delivering():
         kinds: dict[str, list[Any]] = {}
         for mode in ("forbidden", "optional", "required"):
             for caller in (client, client.undeclared()):

@@ -268,8 +268,8 @@ async def test_half_an_emoji_in_the_wish_costs_one_character(settings: Settings,
 @covers("N4", "P31")
 async def test_in_a_live_call_it_is_an_ordinary_tool_error(settings: Settings) -> None:
     """N4: nobody could run it again."""
-    async with house(settings, Tools()) as (_, client):
-        result = (await client.undeclared().call("in_async")).result
+    async with house(settings, Tools()) as (home, _):
+        result = (await (await home.open_ordinary()).call("in_async")).result
         assert (result["resultType"], result["isError"]) == ("complete", True)
         assert result["content"] == [{"type": "text", "text": "Error executing tool in_async: Busy for the 1. time"}]
 

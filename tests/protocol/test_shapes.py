@@ -194,7 +194,7 @@ async def test_a_ttl_without_an_end_is_null_and_is_there(settings: Settings) -> 
 @covers("P14")
 async def test_everything_else_is_complete(settings: Settings) -> None:
     """SEP-2663: the resultType `task` belongs to CreateTaskResult alone."""
-    async with house(settings, Tools()) as (_, client):
+    async with house(settings, Tools()) as (home, client), home.fleet.delivering():
         replies = [
             await client.send("server/discover", {}),
             await client.send("tools/list", {}),

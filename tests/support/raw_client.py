@@ -68,6 +68,7 @@ class LegacyClient:
 
     http: httpx2.AsyncClient
     session: str = ""
+    token: str | None = None
     #: What `initialize` answered.
     greeting: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -91,6 +92,8 @@ class LegacyClient:
 
     async def _post(self, body: Mapping[str, Any]) -> httpx2.Response:
         headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
         if self.session:
             headers |= {"Mcp-Session-Id": self.session, "MCP-Protocol-Version": LEGACY_VERSION}
         return await self.http.post(URL, content=json.dumps(body), headers=headers)

@@ -1,0 +1,82 @@
+"""Puts the questions of a task to an older client, live on the connection of its call (before 2026-07-28)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.server.validation import wants_sampling_tools
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    INVALID_PARAMS,
+    CreateMessageRequest,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequest,
+    ElicitResult,
+    InputRequest,
+    ListRootsResult,
+)
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from mcptasks.model import Record
+from mcptasks.server.intake import Call, Intake
+
+INPUT_REQUEST: Final[TypeAdapter[InputRequest]] = TypeAdapter(InputRequest)
+
+
+class Relay:
+    """The questions of one waiting call. Each is asked once, beside the others; each answer is stored as it comes.
+
+    A question that is not open any more is withdrawn: somebody else answered it, or the task ended. The first failure
+    stands in `failure`, because raised in a task group it would reach the caller wrapped in an ExceptionGroup.
+    """
+
+    def __init__(self, call: Call, intake: Intake, group: TaskGroup, nudge: Callable[[], None]) -> None:
+        self._call, self._intake, self._group, self._nudge = call, intake, group, nudge
+        self._asking: dict[str, anyio.CancelScope] = {}
+        self._asked = set[str]()
+        self.failure: MCPError | None = None
+
+    def show(self, record: Record) -> None:
+        """The record's open questions are with the client, and no others."""
+        for key, scope in self._asking.items():
+            if key not in record.questions:
+                scope.cancel()
+        for key in record.questions.keys() - self._asked:
+            self._asked.add(key)
+            self._group.start_soon(self._put, record, key)
+
+    async def _put(self, record: Record, key: str) -> None:
+        with anyio.CancelScope() as scope:
+            self._asking[key] = scope
+            try:
+                answer = await self._ask(record.questions[key])
+                await self._intake.answer(record, {key: answer})
+            except MCPError as exc:
+                self.failure = exc
+            except ValidationError:
+                # Not its text: that repeats what the client sent.
+                self.failure = MCPError(INVALID_PARAMS, "The client's answer is not of the question's kind")
+        del self._asking[key]
+        self._nudge()
+
+    async def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        ctx = self._call.ctx
+        request = INPUT_REQUEST.validate_python(question, by_name=False)
+        # With the call's id it goes out on the call's own stream, where there are several.
+        metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
+        answer = await ctx.session.send_request(request, _result_type(request), metadata=metadata)
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _result_type(request: InputRequest) -> type[BaseModel]:
+    if isinstance(request, ElicitRequest):
+        return ElicitResult
+    if not isinstance(request, CreateMessageRequest):
+        return ListRootsResult
+    tools_mode = wants_sampling_tools(request.params.tools, request.params.tool_choice)
+    return CreateMessageResultWithTools if tools_mode else CreateMessageResult
