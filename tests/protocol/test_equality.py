@@ -8,24 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 import pytest
-from mcp import Client
-from mcp.client.context import ClientRequestContext
 from mcp.server.mcpserver import MCPServer
-from mcp_types import (
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ElicitRequestParams,
-    ElicitResult,
-    ListRootsResult,
-    Root,
-    TextContent,
-)
 
 from mcptasks.client import TasksClient
 from mcptasks.settings import Settings
 from tests.requirements import covers
 from tests.support.equality_tools import ASKING, QUIET, REFUSED, RETURNING, lifespan, register
 from tests.support.house import House, NoTasks, house
+from tests.support.person import person
 from tests.support.raw_client import LegacyClient, RawClient, Reply
 
 pytestmark = pytest.mark.anyio
@@ -107,25 +97,6 @@ async def test_a_call_that_cannot_run_gets_the_live_answer_and_no_task(
 # ------------------------------------------------------------------------------------------------ tools that ask
 
 
-async def _elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-    schema = getattr(params, "requested_schema", None)
-    return ElicitResult(action="accept", content={"word": params.message.lower()[:5]} if schema else None)
-
-
-async def _sample(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
-    return CreateMessageResult(role="assistant", content=TextContent(type="text", text="ha"), model="m")
-
-
-async def _roots(context: ClientRequestContext) -> ListRootsResult:
-    return ListRootsResult(roots=[Root(uri="file:///home")])  # type: ignore[arg-type]
-
-
-def _person(server: MCPServer, **options: Any) -> Client:
-    return Client(
-        server, elicitation_callback=_elicit, sampling_callback=_sample, list_roots_callback=_roots, **options
-    )
-
-
 def _ordinary() -> MCPServer:
     server = MCPServer("house", lifespan=lifespan)
     register(server, cast("Any", NoTasks()))
@@ -147,16 +118,16 @@ async def test_a_tool_that_asks_comes_to_the_live_result(
     settings: Settings, call: tuple[str, dict[str, Any]], live_mode: str
 ) -> None:
     """The three ways to ask work unmodified, and the answers lead to what they lead to live."""
-    async with _person(_ordinary(), mode=live_mode) as live_client:
+    async with person(_ordinary(), mode=live_mode) as live_client:
         live = await live_client.call_tool(*call)
     async with (
         house(settings, register, lifespan=lifespan) as (home, _),
         home.fleet.delivering(),
-        _person(home.mcp, extensions=[TasksClient()]) as client,
+        person(home.mcp, extensions=[TasksClient()]) as client,
     ):
         durable = await client.call_tool(*call)
         for unaware in ("auto", "legacy"):
-            async with _person(home.mcp, mode=unaware) as other:
+            async with person(home.mcp, mode=unaware) as other:
                 bridged = await other.call_tool(*call)
                 assert bridged.model_dump(exclude={"meta"}) == durable.model_dump(exclude={"meta"}), unaware
     assert durable.model_dump(exclude={"meta", "result_type"}) == live.model_dump(exclude={"meta", "result_type"})
