@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mcptasks.errors import ConfigurationError
+from mcptasks.model import Undeclared
 from mcptasks.policy import KILL_MARGIN_MS, Mode, Policy, attach, check_ttl, exponential, fixed, make_policy, policy_of
 from tests.requirements import covers
 
@@ -59,6 +60,10 @@ def test_a_mode_may_be_a_function_of_the_call() -> None:
         ({"time_limit": "soon"}, "'soon' is not a duration"),
         ({"hold": 0}, "0 is not a positive duration"),
         ({"ttl": -1}, "-1 is not a positive duration"),
+        ({"prelude": -1}, "prelude must be True, False, or a number of rounds"),
+        ({"undeclared": "perhaps"}, "choose wait, inline or refuse"),
+        ({"undeclared": "wait", "mode": "required"}, 'undeclared=wait has no meaning for mode="required"'),
+        ({"undeclared": "inline", "mode": "forbidden"}, 'undeclared=inline has no meaning for mode="forbidden"'),
     ],
     ids=str,
 )
@@ -81,6 +86,20 @@ def test_retries_are_an_exact_list_however_they_are_written() -> None:
     assert make_policy(retry=exponential("1s", 5, longest="10s")).retry_ms == (1_000, 2_000, 4_000, 8_000, 10_000)
     assert make_policy(retry=exponential("100ms", 3, factor=10)).retry_ms == (100, 1_000, 10_000)
     assert make_policy(retry=fixed("1s", 0)).retry_ms == ()
+
+
+def test_what_becomes_of_a_client_that_knows_no_tasks_is_the_operators_word_unless_the_author_says() -> None:
+    """None is "as the settings say"."""
+    assert make_policy().undeclared is None
+    assert make_policy(undeclared="inline").undeclared is Undeclared.INLINE
+    assert make_policy(undeclared=Undeclared.REFUSE, mode="optional").undeclared is Undeclared.REFUSE
+    assert make_policy(undeclared="wait", mode=lambda params, owner: "required").undeclared is Undeclared.WAIT
+
+
+@covers("P21")
+def test_a_prelude_is_a_number_of_rounds() -> None:
+    """True is one: what a guard asks in its first round."""
+    assert [make_policy(prelude=rounds).prelude for rounds in (False, True, 3)] == [0, 1, 3]
 
 
 @covers("W4")

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import anyio
 import pytest
@@ -23,10 +23,13 @@ from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import (
     Context,
+    Elicit,
     Extension,
     MCPServer,
     MethodBinding,
     RequestStateBoundary,
+    RequestStateSecurity,
+    Resolve,
     require_client_extension,
 )
 from mcp.server.mcpserver.exceptions import ToolError
@@ -45,6 +48,7 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ElicitResult,
     InputRequiredResult,
     ListToolsRequest,
     ListToolsResult,
@@ -56,7 +60,7 @@ from mcp_types import (
 from mcp_types import methods as sdk_methods
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import get_protocol_members
 
 from mcptasks import seams
@@ -233,6 +237,72 @@ async def test_call_like_live_reads_an_interceptors_wire_form() -> None:
     result = await seams.call_like_live(make(extensions=[Short()]), *call_of(Channel(), "add", a=1))
     assert isinstance(result, CallToolResult)
     assert result.content[0].model_dump()["text"] == "cached"
+
+
+class Name(BaseModel):
+    """What the resolver below asks for."""
+
+    ok: bool
+
+
+def may_ask(a: int) -> Elicit[Name] | Name:
+    """Asks where a is odd."""
+    return Elicit("Odd?", Name) if a % 2 else Name(ok=False)
+
+
+async def test_open_questions_runs_the_resolvers_and_never_the_body() -> None:
+    """Undocumented `resolve_arguments`, `Tool.resolved_params`, `Tool.resolver_plans`; private `_subscriptions`."""
+    mcp, bodies = make(), list[int]()
+
+    async def resolved(a: int, name: Annotated[Name, Resolve(may_ask)]) -> None:
+        bodies.append(a)
+
+    mcp.add_tool(resolved)
+    tool = seams.get_tool(mcp, "resolved")
+    why = "the part of Tool.run before the body moved: leave the questions of resolvers to the task"
+    assert tool is not None and tool.resolved_params, why
+    asked = await seams.open_questions(mcp, tool, *call_of(Channel(), "resolved", a="1"))
+    assert isinstance(asked, InputRequiredResult) and asked.input_requests and asked.request_state, why
+    assert await seams.open_questions(mcp, tool, *call_of(Channel(), "resolved", a=2)) is None, why
+    context, params = call_of(Channel(), "resolved", a="1")
+    params.request_state = asked.request_state
+    params.input_responses = dict.fromkeys(asked.input_requests, ElicitResult(action="accept", content={"ok": True}))
+    assert await seams.open_questions(mcp, tool, context, params) is None, why
+    assert bodies == []
+
+
+def test_a_guard_is_known_by_its_annotation() -> None:
+    """Undocumented `returns_input_required`, which the SDK itself refuses mixed tools by."""
+    mcp = make()
+
+    async def guard() -> str | InputRequiredResult:
+        return ""
+
+    mcp.add_tool(guard)
+    kinds = [(tool.name, seams.is_guard(tool)) for tool in seams.tools(mcp)]
+    assert kinds == [("add", False), ("guard", True)], "returns_input_required moved: read the annotation ourselves"
+
+
+def test_share_request_state_changes_the_keys_and_nothing_else_of_the_servers_policy() -> None:
+    """Private `RequestStateBoundary._security`."""
+
+    def bind(ctx: ServerRequestContext[Any, Any]) -> str | None:
+        return "me"
+
+    why = "RequestStateBoundary moved: the user must pass request_state_security=RequestStateSecurity(keys=...)"
+    theirs = RequestStateSecurity(keys=["x" * 32], ttl=7, bind_principal=bind, audience="all of us")
+    one, two = make(request_state_security=theirs), make()
+    places = [type(each) for each in one.middleware]
+    for mcp in (one, two):
+        seams.share_request_state(mcp, ["a" * 32, "b" * 32])
+    assert [type(each) for each in one.middleware] == places, why
+    [mine], [other] = (
+        [found._security for found in mcp.middleware if isinstance(found, RequestStateBoundary)]  # pyright: ignore[reportPrivateUsage]
+        for mcp in (one, two)
+    )
+    assert (mine.ttl, mine.bind_principal, mine.audience) == (7, bind, "all of us"), why
+    assert (other.ttl, other.audience) == (600, None), why
+    assert other.codec.unseal(mine.codec.seal(b"state")) == b"state", why
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -463,7 +533,7 @@ def test_the_middleware_list_is_live_and_the_boundary_of_request_states_is_in_it
     mcp.middleware.append(ours)
     assert ours in mcp.middleware, why
     assert any(isinstance(one, RequestStateBoundary) for one in mcp.middleware), (
-        "request states reach us sealed now: unseal them in submission.settled_rounds"
+        "request states reach us sealed now: unseal them in server/rounds.py"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from mcptasks.errors import ConfigurationError
 from mcptasks.settings import Settings
 from tests.requirements import covers
 
@@ -45,6 +46,30 @@ def test_every_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch
     assert (settings.redis_url, settings.broker, settings.prefix) == ("redis://store:1/2", "amqp://broker//", "{mcp}:")
     assert (settings.ttl_ms, settings.lease_ms, settings.countdowns_ms) == (86_400_000, 30_000, (1_000, 2_000))
     assert (settings.headers, settings.strict_mcp_name, settings.flower) == (("x-team", "x-request-id"), True, "off")
+
+
+ONE, TWO = "first-secret-of-thirty-two-bytes!", "second-secret-of-thirty-two-bytes"
+
+
+def test_the_keys_of_request_states_are_a_list_and_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first seals, all open; nothing that is printed of the settings shows them."""
+    monkeypatch.setenv("MCPTASKS_REQUEST_STATE_KEYS", f" {ONE},{TWO} ,")
+    settings = Settings.load()
+    assert [key.get_secret_value() for key in settings.request_state_keys] == [ONE, TWO]
+    for text in (repr(settings), str(settings), str(settings.model_dump()), settings.model_dump_json()):
+        assert ONE not in text and TWO not in text
+
+
+@pytest.mark.parametrize("keys", ["too-short", f"{ONE},too-short", f"{ONE},{ONE}"])
+def test_a_bad_key_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    """The SDK refuses short keys and doubled ones; it must not come to that when a server is already up."""
+    monkeypatch.setenv("MCPTASKS_REQUEST_STATE_KEYS", keys)
+    with pytest.raises(ConfigurationError, match=r"REQUEST_STATE_KEYS.*at least 32 bytes each; make one with") as said:
+        Settings.load()
+    with pytest.raises(ValidationError) as raw:
+        Settings()
+    for text in (str(said.value), str(raw.value), repr(raw.value)):
+        assert all(key not in text for key in keys.split(","))
 
 
 @pytest.mark.parametrize(
