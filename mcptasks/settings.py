@@ -72,6 +72,13 @@ class Settings(BaseSettings):
     #: How many parked tasks of the whole fleet may hold a countdown message in some worker's memory.
     countdown_budget: int = Field(default=200, ge=0)
 
+    #: A task whose tool a worker has not got is offered again after these delays, for some minutes in all: in the midst
+    #: of a deploy another worker may have it.
+    deferrals_ms: tuple[Milliseconds, ...] = (
+        *(1_000, 1_000, 2_000, 2_000, 5_000, 5_000, 10_000),
+        *(10_000, 30_000, 30_000, 60_000, 60_000),
+    )
+
     arguments_max: int = Field(default=1 * MIB, gt=0)
     result_max: int = Field(default=16 * MIB, gt=0)
     answer_max: int = Field(default=256 * KIB, gt=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.isolation import LoneProcess, wants_isolation
@@ -13,6 +13,7 @@ from mcptasks.model import Claim, Hint, Reason, Status, label
 from mcptasks.runtime.outcome import (
     Cancelled,
     Completed,
+    Deferred,
     Failed,
     Interrupted,
     Outcome,
@@ -152,6 +153,8 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             return await _give_back(portal, claim)
         case Retrying(message, failure):
             return await _retry(portal, claim, message, dumps(failure, "The error"))
+        case Deferred(waiting, failure):
+            return await _defer(portal, claim, waiting, failure)
         case Completed(payload):
             end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
         case Failed(failure, reason):
@@ -174,6 +177,12 @@ async def _retry(portal: Portal, claim: Claim, message: str, error: str) -> str:
     answer = await patiently(lambda: portal.store.retry(claim, message, error), f"Task {label(claim.task_id)}")
     if answer.hint is not None:
         portal.dispatcher.send(answer.hint)
+    return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
+
+
+async def _defer(portal: Portal, claim: Claim, waiting: str, error: dict[str, Any]) -> str:
+    answer = await patiently(lambda: portal.store.defer(claim, waiting, error), f"Task {label(claim.task_id)}")
+    log.warning("Task %s: this worker has no tool %r: %s", *_who(claim), answer.outcome)
     return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
 
 

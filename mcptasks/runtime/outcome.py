@@ -39,6 +39,14 @@ class Retrying:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """This worker cannot run the task, and another may; `error` is what it fails with when none takes it in time."""
+
+    waiting: str
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The task waits for a person without a worker; `hint` is its next re-check, None when it went cold."""
 
@@ -67,7 +75,7 @@ class Asked:
 
 
 End = Completed | Failed | Cancelled | Retrying | Interrupted | Superseded
-Outcome = End | Parked
+Outcome = End | Parked | Deferred
 
 
 def worker_lost(attempts: int) -> Failed:

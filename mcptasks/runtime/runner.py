@@ -18,6 +18,7 @@ from mcptasks.policy import Policy, policy_of
 from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
+from mcptasks.runtime.skew import no_such_tool
 from mcptasks.runtime.tool_pass import Job, ToolPass
 from mcptasks.runtime.watchdog import Interrupt
 from mcptasks.store.base import Next
@@ -53,9 +54,7 @@ class Run:
             return cannot_go_on("the stored call is missing or unreadable")
         tool = seams.get_tool(self._mcp, submission.tool)
         if tool is None:
-            return cannot_go_on(
-                f"this worker's server has no tool {submission.tool!r}; deploy it, or start the task again"
-            )
+            return no_such_tool(submission)
         job = Job(
             mcp=self._mcp,
             lifespan=self._lifespan,

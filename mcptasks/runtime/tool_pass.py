@@ -36,6 +36,7 @@ from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import SAME_AGAIN, Replay
 from mcptasks.runtime.results import completed, failed
 from mcptasks.runtime.retry import Retry
+from mcptasks.runtime.skew import other_arguments
 from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
@@ -74,8 +75,8 @@ class ToolPass:
         self._channel = TaskChannel(job.submission, self._replay, job.reporter, request)
         params = detached.call_params(job.submission, journal)
         self._context = detached.context(job.submission, self._channel, job.lifespan, request, params)
-        tool = seams.get_tool(job.mcp, job.submission.tool)
-        self._sync = tool is not None and not tool.is_async
+        self._tool = seams.get_tool(job.mcp, job.submission.tool)
+        self._sync = self._tool is not None and not self._tool.is_async
         self._scope = anyio.CancelScope()
         self._current = CurrentRun(job.claim, self._replay, self._channel, job.store, lambda: job.interrupt.requested)
         self._left_s = None if job.policy.time_limit_ms is None else job.policy.time_limit_ms / 1000
@@ -208,6 +209,9 @@ class ToolPass:
         assert result is not None
         if (wish := self._wish(result)) is not None:
             return Retrying(clean(str(wish)), _final_error(wish, self._job.store.settings))
+        # The SDK's answer to arguments that do not fit is meant for their author, who wrote them for another tool.
+        if result.is_error and self._tool and (misfit := other_arguments(self._tool, self._job.submission)):
+            return misfit
         # A tool that failed did not get as far as its record; one that returned should have.
         if not result.is_error and (missing := self._replay.missing):
             return cannot_go_on(f"the tool returned without {missing}, which an earlier run of it had. {SAME_AGAIN}")

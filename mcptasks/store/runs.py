@@ -1,4 +1,4 @@
-"""The transitions of the worker's side: claim, renew, progress, ask, park, step, finish, release.
+"""The transitions of the worker's side: claim, renew, progress, ask, park, step, finish, retry, defer, release.
 
 Every one of them carries the run's fencing token. A run that lost its claim is told so (STALE, TERMINAL or GONE) and
 has changed nothing.
@@ -6,9 +6,9 @@ has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
@@ -180,6 +180,27 @@ class RunTransitions(Transitions):
         )
         countdown_ms = int(reply[1]) if reply[0] == "RETRYING" else 0
         return Next(reply[0], hint_for(claim.task_id, *reply[2:6], countdown_ms=countdown_ms) if countdown_ms else None)
+
+    async def defer(self, claim: Claim, waiting: str, error: Mapping[str, Any]) -> Next:
+        """The task waits for a worker that can run it: DEFERRED (the sweeper sends its message, there is none now).
+
+        Each time longer (setting `deferrals_ms`). EXHAUSTED: none came in time, it has failed with this error.
+        CANCELLED: it was to be cancelled, and is. COLD: the run was held; its task goes on waiting for its answers.
+        STALE | TERMINAL | GONE: this run may not write any more.
+        """
+        reply = await self.run_script(
+            "defer",
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "waiting": clean(waiting),
+                "message": clean(str(error["message"])),
+                "error": dumps(error, "The error"),
+                "delays": self.settings.deferrals_ms,
+            },
+        )
+        return Next(reply[0], detail=reply[1] if reply[0] == "DEFERRED" else "")
 
     async def release(self, claim: Claim) -> Next:
         """The claim is given back: RELEASED (send the hint) | STALE | TERMINAL | GONE. Not counted as an attempt.

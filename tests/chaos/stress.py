@@ -49,6 +49,7 @@ TOLD: Final = 20
 
 #: Every distance is longer than the workload: only moved deadlines pass. A slow answer on a busy machine is no fault.
 DISTANCES: Final[dict[str, Any]] = {
+    "deferrals_ms": (400_000,),
     "lease_ms": 3_600_000,
     "resend_ms": 7_200_000,
     "countdowns_ms": (3_600_000, 7_200_000),

@@ -34,6 +34,7 @@ from tests.support.moves import (
     Move,
     Park,
     Pass,
+    PutOff,
     Reap,
     Release,
     Renew,
@@ -56,6 +57,7 @@ DISTANCES: Final[dict[str, Any]] = {
     "resend_ms": 100_000,
     "countdowns_ms": (600_000, 1_200_000),
     "questions_max": 3,
+    "deferrals_ms": (400_000,),
 }
 
 # ------------------------------------------------------------------------------------------------ one step
@@ -72,6 +74,7 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
     Step: "step",
     Finish: "finish",
     TryLater: "retry",
+    PutOff: "defer",
     Release: "release",
     Reap: "reap",
 }
@@ -217,8 +220,8 @@ class TaskMachine(RuleBasedStateMachine):
         else:
             self.happen(Step(token, str(number), f"s#{number}"))
 
-    @rule(offset=TOKENS, kind=st.sampled_from([Park, Release]))
-    def let_go(self, offset: int, kind: type[Park | Release]) -> None:
+    @rule(offset=TOKENS, kind=st.sampled_from([Park, Release, PutOff]))
+    def let_go(self, offset: int, kind: type[Park | Release | PutOff]) -> None:
         self.happen(kind(self.life.token + offset))
 
     @rule(offset=TOKENS, message=WORDS)

@@ -47,6 +47,7 @@ class Terms:
     max_attempts: int
     hard_limit_ms: int | None
     retry_ms: tuple[int, ...]
+    deferrals_ms: tuple[int, ...]
 
 
 @dataclass(kw_only=True)
@@ -63,6 +64,8 @@ class Life:
     token: int = 0
     attempt: int = 0
     retries: int = 0
+    #: How often in a row a worker could not run it.
+    deferrals: int = 0
     resends: int = 0
     look: int = 0
     #: The next run is no new attempt.
@@ -255,6 +258,24 @@ class Life:
         self.places["unsent"] = after(at, delay + self.terms.resend_ms)
         return "RETRYING", (self.token + 1, 0, delay)
 
+    def defer(self, at: Window, token: int, waiting: str, message: str, error: str) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        if self._cancelled(at):
+            return ("CANCELLED",)
+        if self.held:
+            self._go_cold()
+            return ("COLD",)
+        if self.deferrals == len(self.terms.deferrals_ms):
+            self._settle(at, Status.FAILED, Reason.FAILED, message, ("error", error))
+            return ("EXHAUSTED",)
+        delay = self.terms.deferrals_ms[self.deferrals]
+        self._let_go(Status.RETRYING)
+        self.deferrals, self.due, self.message = self.deferrals + 1, after(at, delay), waiting
+        self.resume, self.resends, self.shown = True, 0, True
+        self.places["unsent"] = after(at, delay)
+        return "DEFERRED", str(delay)
+
     def release(self, at: Window, token: int) -> Answer:
         if no := self._refusal(token):
             return (no,)
@@ -332,7 +353,7 @@ class Life:
 
     def _go_cold(self) -> None:
         self._let_go(Status.PARKED)
-        self.resume, self.look = True, 0
+        self.resume, self.look, self.deferrals = True, 0, 0
 
     def _countdown(self, at: Window, look: int) -> tuple[int, int, int] | None:
         self._leave("countdowns")
@@ -358,7 +379,7 @@ class Life:
         self, at: Window, status: Status, reason: Reason, message: str, payload: tuple[str, str] | None = None
     ) -> None:
         self._let_go(status)
-        self.reason, self.payload, self.resume, self.shown = reason, payload, False, True
+        self.reason, self.payload, self.resume, self.shown, self.deferrals = reason, payload, False, True, 0
         # Whoever cancelled said why, and that is better than what the run says.
         self.message = self.why if status is Status.CANCELLED and self.why else message or self.message
         self.open.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _PAYLOADS: Final[dict[Status, tuple[Reason, tuple[str, str] | None]]] = {
     Status.FAILED: (Reason.FAILED, ("error", '{"code":-32050,"message":"No"}')),
     Status.CANCELLED: (Reason.CANCELLED, None),
 }
+_NOBODY: Final = '{"code":-32603,"message":"Nobody"}'
 _ERROR: Final = '{"code":-32051,"message":"Busy"}'
 
 
@@ -251,6 +253,19 @@ class TryLater(Move):
 
     async def do(self, store: TaskStore, task_id: str) -> Answer:
         return said(await store.retry(fenced(task_id, self.token), self.message, _ERROR))
+
+
+@dataclass(frozen=True)
+class PutOff(Move):
+    """This worker cannot run the task."""
+
+    token: int
+
+    def expect(self, life: Life, at: Window) -> Answer:
+        return life.defer(at, self.token, "Waits", "Nobody", _NOBODY)
+
+    async def do(self, store: TaskStore, task_id: str) -> Answer:
+        return said(await store.defer(fenced(task_id, self.token), "Waits", json.loads(_NOBODY)))
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ def _record(life: Life) -> dict[str, str]:
         "cancel": None if life.why is None else "1",
         "held": "1" if life.held else None,
         "resume": "1" if life.resume else None,
+        "deferrals": str(life.deferrals) if life.deferrals else None,
         "open": str(len(life.open)),
         **{name: str(getattr(life, name)) for name in numbers},
         **{f"q:{key}": text for key, text in life.open.items()},

@@ -166,6 +166,11 @@ async def _retry(store: TaskStore, claim: Claim) -> str:
     return (await store.retry(claim, "Busy", '{"code":1,"message":"Busy"}')).outcome
 
 
+@_write("defer")
+async def _defer(store: TaskStore, claim: Claim) -> str:
+    return (await store.defer(claim, "Waits", {"code": 1, "message": "Nobody"})).outcome
+
+
 @_write("finish")
 async def _finish(store: TaskStore, claim: Claim) -> str:
     return await end(store, claim)

@@ -26,6 +26,7 @@ def terms_of(settings: Settings, policy: Policy) -> Terms:
         max_attempts=policy.max_attempts,
         hard_limit_ms=policy.hard_limit_ms,
         retry_ms=policy.retry_ms,
+        deferrals_ms=settings.deferrals_ms,
     )
 
 

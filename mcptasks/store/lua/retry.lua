@@ -20,12 +20,8 @@ if not delay then
   return {'EXHAUSTED'}
 end
 
--- Asked for, so not an attempt lost: `resume` keeps the count of lost workers as it is.
-redis.call('HSET', task, 'status', 'retrying', 'retries', int(nth), 'due', int(now + delay), 'msg', message,
-  'resume', '1', 'resends', '0')
-redis.call('HDEL', task, 'held', 'worker', 'deadline')
-redis.call('ZREM', leases, task_id)
-touch(task, true)
+redis.call('HSET', task, 'retries', int(nth))
+retry_at(k, task_id, now + delay, message)
 
 -- A short delay travels as a countdown, if the fleet's budget has room; the sweeper has every delay.
 redis.call('ZREMRANGEBYSCORE', countdowns, '-inf', int(now - 1))

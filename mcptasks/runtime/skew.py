@@ -1,0 +1,32 @@
+"""A deploy came between a task's call and its run: what this worker's code cannot take up, and why."""
+
+from __future__ import annotations
+
+from mcp.server.mcpserver.tools import Tool
+from pydantic import ValidationError
+
+from mcptasks.model import Submission
+from mcptasks.runtime.outcome import Deferred, Failed, cannot_go_on
+
+
+def no_such_tool(submission: Submission) -> Deferred:
+    """Another worker may have it, in the middle of a deploy; if none has in the end, it was renamed or removed."""
+    name = repr(submission.tool)
+    lost = cannot_go_on(f"no worker has its tool {name} any more; deploy it again, or start the task anew")
+    return Deferred(f"Waits for a worker that has the tool {name}", lost.error)
+
+
+def other_arguments(tool: Tool, submission: Submission) -> Failed | None:
+    """The end of a task whose stored arguments, valid at the call, are not what the tool takes now; else None."""
+    try:
+        tool.fn_metadata.validate_arguments(submission.arguments)
+    except ValidationError as exc:
+        misfits = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors())
+    except Exception as exc:  # a user's validator may raise anything
+        misfits = type(exc).__name__
+    else:
+        return None
+    return cannot_go_on(
+        f"the tool {submission.tool!r} takes other arguments now than when the task was called ({misfits}); "
+        "start the task anew"
+    )
