@@ -27,6 +27,7 @@ ARGUMENT, ANSWER = "SECRET-ARGUMENT-7f3a", "SECRET-ANSWER-91cc"
 WITH_EVENTS = ("worker", TARGET, "--pool", "threads", "--concurrency", "4", "--", "--task-events")
 
 
+@covers("A15")
 @on_served
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_a_client_made_at_import_serves_every_call_of_a_process(served: Served, pool: str) -> None:
@@ -54,6 +55,7 @@ async def test_a_client_made_at_import_serves_every_call_of_a_process(served: Se
     assert "different loop" not in worker.output and "loop is closed" not in worker.output
 
 
+@covers("A15")
 @on_served
 @pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
 async def test_a_task_left_behind_changes_nothing_and_stops_with_its_worker(served: Served, pool: str) -> None:

@@ -141,7 +141,7 @@ async def ask(client: RawClient, task_id: Any) -> list[Reply]:
 HOSTILE: Final = ["", " ", "*", "?", "null", "a:b", "../x", "x\r\nX: y", "{x}", "}{", "\x00", "é", "e\u0301", "\ud800"]
 
 
-@covers("P60", "R2", "F11")
+@covers("P60", "R2", "F11", "A16")
 @pytest.mark.parametrize("task_id", [*HOSTILE, "x" * (1 << 20)], ids=lambda text: repr(text[:8]))
 async def test_an_odd_id_gets_the_answer_of_an_unknown_one(
     settings: Settings, raw: redis.Redis, caplog: pytest.LogCaptureFixture, task_id: str
@@ -174,7 +174,7 @@ async def test_an_id_that_is_no_text_is_a_bad_parameter(settings: Settings, task
         assert {(reply.status, reply.error["code"]) for reply in replies} == {(400, -32602)}
 
 
-@covers("P60")
+@covers("P60", "A16")
 async def test_a_foreign_task_and_a_removed_one_are_unknown_to_the_byte(settings: Settings, raw: redis.Redis) -> None:
     """SEP-2663: whether a task exists is nobody's business but its caller's."""
     async with house(settings, tools, auth=True, token="alice") as (home, alice):

@@ -351,7 +351,7 @@ async def test_a_task_is_kept_for_its_ttl_and_after_its_end_for_another_one(
         assert timedelta(milliseconds=ended["ttlMs"]) == timedelta(hours=24)
 
 
-@covers("P33", "R7", "P60")
+@covers("P33", "R7", "P60", "A16")
 @pytest.mark.parametrize("phase", ["queued", "running", "parked"])
 async def test_an_overdue_task_fails_as_expired_and_is_gone_a_ttl_later(
     settings: Settings, raw: redis.Redis, phase: str
