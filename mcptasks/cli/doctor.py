@@ -41,7 +41,7 @@ SHOWN_VERSIONS: Final = ("Python", "mcp", "celery", "redis")
 SERVER_CHECKS: Final = ("persistence", "eviction", "memory", "expiry")
 BACKLOG_CHECKS: Final = ("admission", "outbox", "overdue", "sweeper")
 STORE_CHECKS: Final = (*SERVER_CHECKS, "clock", *BACKLOG_CHECKS)
-APP_CHECKS: Final = ("profile", "workers", "queues", "pool", "limits")
+APP_CHECKS: Final = ("profile", "workers", "queues", "pool", "limits", "rounds")
 
 STYLES: Final = {Status.OK: "green", Status.WARN: "bold yellow", Status.FAIL: "bold red", Status.SKIPPED: "dim"}
 
@@ -178,14 +178,17 @@ def _app_checks(survey: health.Survey, subject: Subject) -> list[Check]:
     app, tools = subject.app, subject.tools
     changed = health.changed_options(app, subject.settings)
     profile = fleet_checks.profile(changed, only_json=health.runs_only_json(app))
-    limits = fleet_checks.limits(health.redelivery(app), tools, subject.settings.countdowns_ms)
+    last = [
+        fleet_checks.limits(health.redelivery(app), tools, subject.settings.countdowns_ms),
+        fleet_checks.rounds(len(subject.settings.request_state_keys), tools),
+    ]
     if survey.trouble:
-        return [profile, *_skipped(("workers", "queues", "pool"), "the broker cannot be asked"), limits]
+        return [profile, *_skipped(("workers", "queues", "pool"), "the broker cannot be asked"), *last]
     workers = fleet_checks.workers(survey, subject.target)
     ours = [worker for worker in survey.workers if worker.ours]
     if not ours:
-        return [profile, workers, *_skipped(("queues", "pool"), "no worker answers"), limits]
-    return [profile, workers, fleet_checks.queues(ours, tools), fleet_checks.pool(ours), limits]
+        return [profile, workers, *_skipped(("queues", "pool"), "no worker answers"), *last]
+    return [profile, workers, fleet_checks.queues(ours, tools), fleet_checks.pool(ours), *last]
 
 
 # ------------------------------------------------------------------------------------------------ for people

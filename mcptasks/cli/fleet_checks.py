@@ -24,6 +24,8 @@ class DurableTool:
     #: So long after its start a run is over, whatever it does; None: no limit.
     hard_limit_ms: int | None
     unlimited: bool
+    #: Calls of it may take several rounds between client and server.
+    in_rounds: bool
 
 
 def _some(names: Sequence[str]) -> str:
@@ -116,6 +118,26 @@ def limits(rule: Redelivery, tools: Sequence[DurableTool], countdowns_ms: Sequen
         return Check("limits", Status.OK, f"{longest}; all below {bound}")
     found = " and ".join([*late, *([f"runs of {_some(over)}"] if over else [])])
     return Check("limits", Status.WARN, f"not below {bound}: {found}", _PATIENCE[rule.rule])
+
+
+def rounds(keys: int, tools: Sequence[DurableTool]) -> Check:
+    """Whether any server process can go on with what a client brings back to it from another one.
+
+    `keys`: how many MCPTASKS_REQUEST_STATE_KEYS there are.
+    """
+    if keys:
+        others = f", and {keys - 1} more open(s) what is still under way" if keys > 1 else ""
+        return Check("rounds", Status.OK, f"a shared key seals what clients carry from round to round{others}")
+    taken = [tool.name for tool in tools if tool.in_rounds]
+    if not taken:
+        return Check("rounds", Status.OK, "no call of a durable tool takes several rounds, so no key is needed")
+    found = f"no shared key: calls of {_some(taken)} that take several rounds end at the server process they began at"
+    advice = (
+        "With several server processes set MCPTASKS_REQUEST_STATE_KEYS on all of them, to the same secret of at least "
+        '32 bytes: python -c "import secrets; print(secrets.token_hex(32))". A single one needs none, nor do servers '
+        "that share RequestStateSecurity(keys=[...]) in their own code."
+    )
+    return Check("rounds", Status.WARN, found, advice)
 
 
 _PATIENCE: Final = {

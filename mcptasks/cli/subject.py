@@ -18,7 +18,8 @@ from mcptasks.cli.fleet_checks import DurableTool
 from mcptasks.cli.target import celery_target, load_target
 from mcptasks.errors import ConfigurationError
 from mcptasks.fleet.app import App
-from mcptasks.policy import Policy, policy_of
+from mcptasks.model import Undeclared
+from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.settings import Settings
 from mcptasks.store.connection import UNREADABLE, address
 from mcptasks.tasks import Tasks
@@ -51,16 +52,19 @@ def load_subject(target: str, settings: Settings) -> Subject:
     names = vars(sys.modules[celery.partition(":")[0]]).values()
     theirs = next((value.config for value in names if isinstance(value, Tasks) and value.app is app), settings)
     policies = [(tool.name, policy_of(tool.fn)) for tool in seams.tools(mcp)]
-    tools = [_durable(name, policy, theirs.queue) for name, policy in policies if policy is not None]
+    tools = [_durable(name, policy, theirs) for name, policy in policies if policy is not None]
     return Subject(target, theirs, app, tools)
 
 
-def _durable(name: str, policy: Policy, default_queue: str) -> DurableTool:
+def _durable(name: str, policy: Policy, settings: Settings) -> DurableTool:
+    # Who must declare the extension, or gets no task at all, is answered in one round.
+    waits = policy.mode not in (Mode.FORBIDDEN, Mode.REQUIRED)
     return DurableTool(
         name=name,
-        queue=policy.queue or default_queue,
+        queue=policy.queue or settings.queue,
         hard_limit_ms=policy.hard_limit_ms,
         unlimited=policy.unlimited,
+        in_rounds=policy.prelude > 0 or (waits and (policy.undeclared or settings.undeclared) is Undeclared.WAIT),
     )
 
 

@@ -28,7 +28,7 @@ from tests.support.tasks import queued
 ALL: Final = {"versions", "settings", "store", *STORE_CHECKS, "broker", *APP_CHECKS}
 
 #: The leases of these fleets are short; the store's time-out must fit into them.
-FITTING: Final = {"MCPTASKS_STORE_TIMEOUT_MS": "1000"}
+FITTING: Final = {"MCPTASKS_STORE_TIMEOUT_MS": "1000", "MCPTASKS_REQUEST_STATE_KEYS": "geheim" * 6}
 
 #: A server whose author knows better: the broker redelivers, Celery ends what runs on, and the module talks.
 STUBBORN: Final = """
@@ -198,6 +198,18 @@ def test_keys_of_another_application_under_our_prefix_do_not_stop_the_look(
     report = look(healthy, MCPTASKS_PREFIX="theirs:")
     assert report.of(Status.SKIPPED) == {*BACKLOG_CHECKS, *APP_CHECKS}
     assert "MCPTASKS_PREFIX cannot be read" in report.checks["outbox"].found
+
+
+def test_without_a_shared_key_several_servers_are_warned_of_each_other(healthy: Fleet) -> None:
+    """A round that comes to another process than the one before would be refused; the key itself is never shown."""
+    warned = examine(healthy, TARGET, MCPTASKS_REQUEST_STATE_KEYS="")
+    assert warned.of(Status.WARN) == {"rounds"}
+    assert "set MCPTASKS_REQUEST_STATE_KEYS on all of them" in warned.checks["rounds"].advice
+    keys = "geheim" * 6 + ",GEHEIM" + "geheim" * 6
+    shared = run(healthy, TARGET, "--json", MCPTASKS_REQUEST_STATE_KEYS=keys)
+    assert "1 more open(s)" in shared.stdout and "geheim" not in (shared.stdout + shared.stderr).lower()
+    short = run(healthy, TARGET, "--json", MCPTASKS_REQUEST_STATE_KEYS="geheim")
+    assert "MCPTASKS_REQUEST_STATE_KEYS: " in short.stdout and "geheim" not in short.stdout + short.stderr
 
 
 # ------------------------------------------------------------------------------------------------ no or odd workers

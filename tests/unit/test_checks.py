@@ -53,7 +53,7 @@ BACKLOG: Final = Backlog(
 )
 FACTS: Final = Facts(round_trip_ms=0.3, clock_skew_ms=12, server=SERVER, backlog=BACKLOG)
 WORKER: Final = Worker(name="w1@box", pool="prefork", slots=4, queues=frozenset({"mcptasks"}), ours=True)
-TOOL: Final = DurableTool(name="report", queue="mcptasks", hard_limit_ms=15 * MIN, unlimited=False)
+TOOL: Final = DurableTool(name="report", queue="mcptasks", hard_limit_ms=15 * MIN, unlimited=False, in_rounds=False)
 
 
 def server(**other: Any) -> Server:
@@ -212,6 +212,16 @@ VERDICTS: Final = [
     (limits(VISIBLE, TOOL, countdowns_ms=()), OK, "15 min", ""),
     (limits(RABBIT, tool(name="z", hard_limit_ms=31 * MIN)), WARN, "the default): runs of z", "consumer_timeout"),
     (limits(RABBIT, TOOL), OK, "below consumer_timeout (30 min, the default)", ""),
+    # -- rounds
+    (fleet_checks.rounds(0, [TOOL]), OK, "no call of a durable tool takes several rounds", ""),
+    (fleet_checks.rounds(1, [tool(in_rounds=True)]), OK, "a shared key seals what clients carry", ""),
+    (fleet_checks.rounds(3, [TOOL]), OK, "and 2 more open(s)", ""),
+    (
+        fleet_checks.rounds(0, [TOOL, tool(name="a", in_rounds=True)]),
+        WARN,
+        "calls of a that take",
+        "REQUEST_STATE_KEYS",
+    ),
 ]
 
 

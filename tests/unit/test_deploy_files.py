@@ -31,7 +31,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROCFILE: dict[str, str] = dict(parse_procfile((ROOT / "Procfile").read_text()).processes)
 
 #: What must be set to something by whoever deploys.
-SECRETS = {"VALKEY_PASSWORD", "FLOWER_BASIC_AUTH"}
+SECRETS = {"VALKEY_PASSWORD", "FLOWER_BASIC_AUTH", "MCPTASKS_REQUEST_STATE_KEYS"}
 PASSWORD = "f00dfeed" * 8
 
 
