@@ -14,13 +14,22 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
-from mcp.server.mcpserver import AcceptedElicitation, Context, MCPServer
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, EmptyResult, InputRequiredResult, Request
+from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, MCPServer, Resolve
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    EmptyResult,
+    InputRequiredResult,
+    Request,
+    SamplingMessage,
+    TextContent,
+)
 from pydantic import AnyHttpUrl, BaseModel
 from redis.asyncio import Redis
 
@@ -205,6 +214,38 @@ def _returned(question: str, state: str) -> InputRequiredResult:
     schema = {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"]}
     request = ElicitRequest(params=ElicitRequestFormParams(message=question, requested_schema=schema))
     return InputRequiredResult(input_requests={"ok": request}, request_state=state)
+
+
+def name_it(key: str) -> Elicit[Answer]:
+    """The question of `ask_by_resolver`."""
+    return Elicit(f"{key}?", Answer)
+
+
+@mcp.tool()
+@tasks.durable()
+async def ask_by_resolver(key: str, given: Annotated[Answer, Resolve(name_it)]) -> str:
+    """A parameter that the client's answer fills."""
+    note(key, "run")
+    return given.value
+
+
+@mcp.tool()
+@tasks.durable()
+async def ask_the_model(key: str, ctx: Context) -> str:
+    """Asks the client's model."""
+    note(key, "run")
+    message = SamplingMessage(role="user", content=TextContent(type="text", text=key))
+    answer = await ctx.session.create_message([message], max_tokens=9)  # pyright: ignore[reportDeprecated]
+    return answer.content.text if isinstance(answer.content, TextContent) else ""
+
+
+@mcp.tool()
+@tasks.durable()
+async def ask_for_roots(key: str, ctx: Context) -> str:
+    """Asks which folders the client has."""
+    note(key, "run")
+    found = await ctx.session.list_roots()  # pyright: ignore[reportDeprecated]
+    return " ".join(str(root.uri) for root in found.roots)
 
 
 @mcp.tool()
