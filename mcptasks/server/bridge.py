@@ -21,7 +21,7 @@ from mcptasks.server.intake import Call, Intake
 from mcptasks.server.relay import INPUT_REQUEST, Relay
 from mcptasks.server.rounds import Waiting
 from mcptasks.server.submission import answers_of
-from mcptasks.server.watch import Watch
+from mcptasks.server.watch import PATIENCE_S, Watch
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import MODERN
 
@@ -54,10 +54,10 @@ class Bridge:
         Raises:
             MCPError: also -32602, the caller has no such task, or an answer does not satisfy its question.
         """
-        record = await self._intake.read(state.task_id, call.owner)
+        record = await self._intake.read(state.task_id, call.owner, patience_s=PATIENCE_S)
         if answers := answers_of(call.params):
-            await self._intake.answer(record, answers)
-            record = await self._intake.read(state.task_id, call.owner)
+            await self._intake.answer(record, answers, patience_s=PATIENCE_S)
+            record = await self._intake.read(state.task_id, call.owner, patience_s=PATIENCE_S)
         return await self._round(call, state, record)
 
     # -------------------------------------------------------------------------------------------- in rounds

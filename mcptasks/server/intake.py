@@ -55,7 +55,7 @@ class Intake:
         hint = self._first_hint(taken, call.policy)
         message = self._dispatcher.envelope(hint)
         answer = await answering(
-            self._store.create(
+            lambda: self._store.create(
                 hint.task_id,
                 taken,
                 owner=call.owner,
@@ -74,24 +74,26 @@ class Intake:
             return answer.record
         if answer.outcome == "CONFLICT":
             raise MCPError(INVALID_PARAMS, identity.clash)
-        known = await answering(self._store.read(answer.task_id, call.owner))
+        known = await answering(lambda: self._store.read(answer.task_id, call.owner))
         if known is None:  # it expired between the two round trips
             raise MCPError(INTERNAL_ERROR, "The task that this call made before has just expired; call again.")
         return known
 
-    async def read(self, task_id: str, owner: str) -> Record:
-        """The owner's task.
+    async def read(self, task_id: str, owner: str, *, patience_s: float = 0) -> Record:
+        """The owner's task. `patience_s` as in `answering`.
 
         Raises:
             MCPError: -32602, there is none.
         """
-        record = await answering(self._store.read(task_id, owner))
+        record = await answering(lambda: self._store.read(task_id, owner), patience_s=patience_s)
         if record is None:
             raise not_found()
         return record
 
-    async def answer(self, record: Record, responses: Mapping[str, Any]) -> None:
+    async def answer(self, record: Record, responses: Mapping[str, Any], *, patience_s: float = 0) -> None:
         """Valid answers to open questions of the task are stored; with the last one the task moves on.
+
+        `patience_s` as in `answering`: an answer that is sent twice is one answer.
 
         Raises:
             MCPError: -32602, an answer does not satisfy its question; none of them was stored.
@@ -99,7 +101,9 @@ class Intake:
         if answers := checked(responses, record.questions):
             # Almost always these are the last answers: the message for the next run goes along with them.
             message = self._dispatcher.envelope(_next_hint(record))
-            result = await answering(self._store.answer(record.task_id, record.owner, answers, message))
+            result = await answering(
+                lambda: self._store.answer(record.task_id, record.owner, answers, message), patience_s=patience_s
+            )
             if result.hint is not None:
                 self._dispatcher.send(result.hint)
 
@@ -109,7 +113,7 @@ class Intake:
         Raises:
             MCPError: -32602, the owner has no such task.
         """
-        if await answering(self._store.cancel(task_id, owner, "Cancelled by the client")) == "GONE":
+        if await answering(lambda: self._store.cancel(task_id, owner, "Cancelled by the client")) == "GONE":
             raise not_found()
 
     def _first_hint(self, call: Submission, policy: Policy) -> Hint:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
@@ -18,6 +19,11 @@ from mcptasks.wire import EXTENSION
 log: Final = logging.getLogger("mcptasks.server")
 
 T = TypeVar("T")
+
+#: A frozen store may do what it was sent once it thaws, so the text cannot say that nothing was done.
+_AWAY: Final = "The task store is not available; try again. With an idempotency key a repeated call is one call."
+#: Between two attempts.
+_AWAY_S: Final = 0.5
 
 #: One text for a task that never was, is gone, or is somebody else's (protocol.md P60): the difference is nobody's.
 _NOT_FOUND: Final = "Failed to retrieve task: Task not found"
@@ -51,20 +57,28 @@ def undeclared(ctx: ServerRequestContext[Any, Any]) -> MCPError:
     return MCPError(INVALID_PARAMS, "This tool runs only as a task, which needs protocol version 2026-07-28 or later")
 
 
-async def answering(transition: Awaitable[T]) -> T:
+async def answering(transition: Callable[[], Awaitable[T]], *, patience_s: float = 0) -> T:
     """The store's answer; its errors become the protocol's, with what the caller can do, not with our insides.
+
+    `patience_s`: a store that does not answer is asked again for so long. Only for what may be done twice.
 
     Raises:
         MCPError: -32603, the store does not answer or the task is of a newer mcptasks; -32602, a payload was refused.
     """
-    try:
-        return await transition
-    except StoreUnavailable as exc:
-        log.error("%s", exc)
-        # A frozen store may do what it was sent once it thaws, so the text cannot say that nothing was done.
-        text = "The task store is not available; try again. With an idempotency key a repeated call is one call."
-        raise MCPError(INTERNAL_ERROR, text) from exc
-    except SchemaTooNew as exc:
-        raise MCPError(INTERNAL_ERROR, str(exc)) from exc
-    except (TooLarge, BadPayload) as exc:
-        raise MCPError(INVALID_PARAMS, str(exc)) from exc
+    deadline = anyio.current_time() + patience_s
+    while True:
+        try:
+            return await transition()
+        except StoreUnavailable as exc:
+            if anyio.current_time() >= deadline:
+                log.error("%s", exc)
+                # A frozen store may do what it was sent once it thaws, so the text cannot say that nothing was done.
+                text = (
+                    "The task store is not available; try again. With an idempotency key a repeated call is one call."
+                )
+                raise MCPError(INTERNAL_ERROR, text) from exc
+        except SchemaTooNew as exc:
+            raise MCPError(INTERNAL_ERROR, str(exc)) from exc
+        except (TooLarge, BadPayload) as exc:
+            raise MCPError(INVALID_PARAMS, str(exc)) from exc
+        await anyio.sleep(_AWAY_S)

@@ -24,6 +24,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mcptasks.model import Record
 from mcptasks.server.intake import Call, Intake
+from mcptasks.server.watch import PATIENCE_S
 
 INPUT_REQUEST: Final[TypeAdapter[InputRequest]] = TypeAdapter(InputRequest)
 
@@ -55,7 +56,7 @@ class Relay:
             self._asking[key] = scope
             try:
                 answer = await self._ask(record.questions[key])
-                await self._intake.answer(record, {key: answer})
+                await self._intake.answer(record, {key: answer}, patience_s=PATIENCE_S)
             except MCPError as exc:
                 self.failure = exc
             except ValidationError:

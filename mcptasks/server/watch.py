@@ -6,7 +6,6 @@ from typing import Final
 
 import anyio
 
-from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Record
 from mcptasks.server.refusals import answering, not_found
 from mcptasks.store.store import TaskStore
@@ -17,7 +16,6 @@ FLOOR_S: Final = 0.01
 SHARE: Final = 0.1
 #: A store that is away for longer ends the wait; the task goes on.
 PATIENCE_S: Final = 10.0
-_AWAY_S: Final = 0.5
 
 
 def pause_s(quiet_s: float, poll_ms: int) -> float:
@@ -64,17 +62,8 @@ class Watch:
             await self._nudged.wait()
 
     async def _look(self) -> Record:
-        record = await answering(self._read())
+        task = self._record
+        record = await answering(lambda: self._store.read(task.task_id, task.owner), patience_s=PATIENCE_S)
         if record is None:
             raise not_found()
         return record
-
-    async def _read(self) -> Record | None:
-        patience = anyio.current_time() + PATIENCE_S
-        while True:
-            try:
-                return await self._store.read(self._record.task_id, self._record.owner)
-            except StoreUnavailable:
-                if anyio.current_time() > patience:
-                    raise
-            await anyio.sleep(_AWAY_S)

@@ -19,7 +19,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestParams, ElicitResult, ErrorData
 
 from mcptasks import Operations, Tasks
+from mcptasks.errors import StoreUnavailable
+from mcptasks.server import refusals
 from mcptasks.settings import Settings
+from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.support.house import Gate, house
 from tests.support.person import person
@@ -218,6 +221,30 @@ async def test_a_call_with_its_key_is_asked_again_where_it_left_off(settings: Se
             second.answer("Which word?", accept("hi"))
             assert (await call).structured_content == {"result": "accept: hi"}
         assert the_task(raw, settings)
+
+
+@covers("W10", "C09")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_answer_that_finds_the_store_away_is_stored_when_it_is_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """Ours: a person is not asked twice, and a call does not fail, because the store was restarted just then."""
+    stored, failures = TaskStore.answer, iter([StoreUnavailable("away")] * 2)
+
+    async def flaky(self: TaskStore, *args: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return await stored(self, *args)
+
+    monkeypatch.setattr(refusals, "_AWAY_S", 0.01)
+    monkeypatch.setattr(TaskStore, "answer", flaky)
+    async with (
+        house(settings, Tools()) as (home, _),
+        home.fleet.delivering(),
+        person(home.mcp, mode=mode) as client,
+    ):
+        assert (await client.call_tool("ask_first")).structured_content == {"result": "accept: which"}
+    assert list(failures) == []
 
 
 # ------------------------------------------------------------------------------------------------ while it runs

@@ -6,6 +6,7 @@ Its task is an ordinary one, which a client that knows tasks can see meanwhile.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
 import pytest
@@ -178,18 +179,20 @@ async def out_of_rounds(client: RawClient, tool: str, **more: Any) -> dict[str, 
     return reply.error
 
 
-@covers("P23", "C12")
+@covers("P23", "P81", "C12")
 async def test_when_the_clients_rounds_are_used_up_the_task_is_named_and_goes_on(
-    settings: Settings, raw: redis.Redis
+    settings: Settings, raw: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ours: the SDK's clients give up by themselves after ten rounds, and their error names nothing to go back to."""
     tools, short = Tools(), settings.model_copy(update={"bridge_wait_ms": 20, "bridge_rounds": 2})
     async with house(short, tools) as (home, client), home.fleet.delivering():
+        caplog.set_level(logging.INFO)
         unaware, key = client.undeclared(), {"mcptasks/idempotencyKey": "k"}
         error = await out_of_rounds(unaware, "stands", arguments={"n": 1}, meta=key)
         task_id = the_task(raw, settings)
         assert (error["code"], error["data"]) == (-32001, {"mcptasks/taskId": task_id})
         assert task_id in error["message"] and "is not done" in error["message"]
+        assert task_id not in caplog.text, "to its caller, and to nobody else"
         assert (await client.state(task_id))["status"] == "working"
 
         tools.gate.opened.set()

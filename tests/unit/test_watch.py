@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Record, Status
-from mcptasks.server import watch
+from mcptasks.server import refusals, watch
 from mcptasks.server.watch import Watch, pause_s
 
 pytestmark = pytest.mark.anyio
@@ -101,7 +101,7 @@ async def test_a_task_that_is_gone_is_an_error() -> None:
 
 async def test_a_store_that_comes_back_was_never_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call must not fail for a restart of the store; the task does not."""
-    monkeypatch.setattr(watch, "_AWAY_S", 0.01)
+    monkeypatch.setattr(refusals, "_AWAY_S", 0.01)
     changed = replace(RECORD, revision=2)
     one, _ = watching(StoreUnavailable("away"), StoreUnavailable("away"), changed)
     assert await one.change() == changed
@@ -109,7 +109,7 @@ async def test_a_store_that_comes_back_was_never_away(monkeypatch: pytest.Monkey
 
 async def test_a_store_that_stays_away_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """-32603, in the words of every other request."""
-    monkeypatch.setattr(watch, "_AWAY_S", 0.01)
+    monkeypatch.setattr(refusals, "_AWAY_S", 0.01)
     monkeypatch.setattr(watch, "PATIENCE_S", 0.05)
     one, _ = watching(StoreUnavailable("away"))
     with pytest.raises(MCPError, match="The task store is not available") as away:
