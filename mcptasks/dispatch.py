@@ -98,7 +98,8 @@ class Publisher:
     def _drain(self, hints: SimpleQueue[Hint | None]) -> None:
         connection: Connection | None = None
         if self._broker_is_store:
-            self._channel = self._open_channel()
+            with FORK_GUARD:
+                self._channel = self._open_channel()
         while (first := hints.get()) is not None:
             batch, last = _take(hints, first)
             try:
@@ -113,13 +114,15 @@ class Publisher:
                     exc,
                 )
                 if connection is not None:
-                    connection.collect()
+                    with FORK_GUARD:
+                        connection.collect()
                     connection = None
                 threading.Event().wait(_BACKOFF_S)
             if last:
                 break
         if connection is not None:
-            connection.release()
+            with FORK_GUARD:
+                connection.release()
 
     def _publish(self, connection: Connection, batch: Iterable[Hint]) -> None:
         with batched(connection) as producer:
