@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Generator
@@ -19,7 +21,12 @@ import redis
 from celery import Celery, bootsteps
 from celery.app.amqp import AMQP
 from celery.app.task import Task
+from celery.apps.worker import on_cold_shutdown
+from celery.concurrency.prefork import TaskPool as PreforkPool
+from celery.concurrency.thread import TaskPool as ThreadsPool
 from celery.worker import request as celery_request
+from celery.worker import state as worker_state
+from celery.worker.consumer import Consumer
 from celery.worker.request import Request, create_request_cls
 from celery.worker.worker import WorkController
 from kombu.connection import Connection
@@ -295,6 +302,58 @@ def test_celerys_own_request_would_not_have_sent_it(app: Celery) -> None:
     request_of(app, Request, eventer).send_event("task-started")
     assert eventer.sent == []
     assert "send_events" in inspect.getsource(celery_request.Request.send_event)
+
+
+class Cold(EventfulRequest):
+    """Notes that it was told to end cold."""
+
+    ended = False
+
+    def end_cold(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def no_work() -> Generator[None]:
+    """Celery remembers per process what it works on and what went well; nothing of it stays or was there."""
+    worker_state.reset_state()
+    yield
+    worker_state.reset_state()
+
+
+def in_work(app: Celery, base: type[Request]) -> Any:
+    """A request of that class that a pool works on, as process 17."""
+    made = request_of(app, base, Eventer(enabled=False))
+    made.on_accepted(17, time.monotonic())
+    return made
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_cold_shutdown_cancels_each_message_in_work(app: Celery) -> None:
+    """Undocumented `Consumer.cancel_active_requests`, which SIGQUIT leads to."""
+    why = "Celery ends its work in another way now: see EventfulRequest.cancel, or handle SIGQUIT ourselves"
+    made = in_work(app, Cold)
+    Consumer.cancel_active_requests(cast("Any", SimpleNamespace(pool=ThreadsPool(limit=1))))
+    assert made.ended, why
+    assert "cancel_active_requests()" in inspect.getsource(on_cold_shutdown), why
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_prefork_child_is_killed_by_a_cold_shutdown(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There Celery's own way works, and is taken."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(PreforkPool, "terminate_job", lambda _self, pid, signum: killed.append((pid, signum)))
+    made = in_work(app, Cold)
+    made.cancel(PreforkPool(limit=1), emit_retry=False)
+    assert killed == [(17, signal.SIGTERM)], "Request.cancel or the name of the prefork pool's module moved"
+    assert not made.ended
+
+
+@pytest.mark.usefixtures("no_work")
+def test_celerys_own_request_could_not_be_cancelled_in_a_pool_of_threads(app: Celery) -> None:
+    """It raised out of the shutdown, which then waited for the threads for ever; when this fails, ours can go."""
+    with pytest.raises(NotImplementedError):
+        in_work(app, Request).cancel(ThreadsPool(limit=1), emit_retry=False)
 
 
 def test_a_bootstep_is_made_started_and_stopped_by_its_blueprint(app: Celery) -> None:
