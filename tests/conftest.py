@@ -17,7 +17,7 @@ from mcptasks.settings import Settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: The broker's own bookkeeping lives as long as its queues; it is Celery's, and bounded by their number.
-_BROKERS = ("_kombu.binding.", "unacked")
+_BROKERS = ("_kombu.binding", "unacked")
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
+import redis
 
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.errors import StoreUnavailable
@@ -103,6 +105,44 @@ async def test_a_listener_whose_connection_was_killed_listens_again_or_is_told(
         await store.cancel(claim.task_id, ANN, "No more")
         news = await next_of(heard)
         assert news == Wake("cancel", claim.task_id) or isinstance(news, StoreUnavailable)
+
+
+async def test_an_idle_listener_asks_for_no_more_than_one_pong_a_period(
+    settings: Settings, peek: Peek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pong once looked like silence and was answered with the next ping: an idle worker used a fifth of a core.
+
+    What the store counts is compared with the time by the store's clock, so that a slow machine changes nothing.
+    """
+    period_s = 0.1
+    monkeypatch.setattr("mcptasks.store.wakes._PROBE_S", period_s)
+
+    async def pinged_five_times() -> bool:
+        return commands_of(peek.raw).get("ping", 0) >= 5
+
+    async with listening(settings, peek) as heard:
+        began = seconds(peek.raw)
+        peek.raw.config_resetstat()
+        await eventually(pinged_five_times, description="five periods went by")
+        counted = commands_of(peek.raw)
+        elapsed = seconds(peek.raw) - began
+        assert heard.empty()
+    assert counted.keys() == {"ping"}, "it does nothing but probe"
+    # One more for the period that had begun before, and one for two clocks that do not agree to the millisecond.
+    assert counted["ping"] <= elapsed / period_s + 2
+
+
+def seconds(raw: redis.Redis) -> float:
+    """The store's clock."""
+    whole, micros = raw.time()
+    return whole + micros / 1_000_000
+
+
+def commands_of(raw: redis.Redis) -> dict[str, int]:
+    """How often each command was given since the count was reset, without those of the looking itself."""
+    stats = cast("dict[str, dict[str, int]]", raw.info("commandstats"))
+    calls = {name.removeprefix("cmdstat_"): int(stat["calls"]) for name, stat in stats.items()}
+    return {name: count for name, count in calls.items() if name not in ("info", "time", "config|resetstat")}
 
 
 async def test_nobody_to_listen_to_is_told(tmp_path: Path, anyio_backend: str) -> None:

@@ -17,6 +17,8 @@ from tests.support.life import OWNER, PAST, REST, Answer, Life, Window
 from tests.support.tasks import asking, question
 
 TOOL: Final = "report"
+#: Not the settings' own: whatever is sent because of a task goes where its tool's policy says.
+QUEUE: Final = "slow"
 
 _PAYLOADS: Final[dict[Status, tuple[Reason, tuple[str, str] | None]]] = {
     Status.COMPLETED: (Reason.COMPLETED, ("result", '{"content":[]}')),
@@ -56,7 +58,7 @@ def _message(answer: Next) -> tuple[int, int, Any] | None:
     hint = answer.hint
     if hint is None:
         return None
-    assert (hint.tool, hint.queue) == (TOOL, "mcptasks")
+    assert (hint.tool, hint.queue) == (TOOL, QUEUE)
     early = answer.outcome == "EARLY" and hint.countdown_ms > 0
     return hint.run, hint.look, REST if early else hint.countdown_ms
 

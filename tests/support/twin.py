@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mcptasks.model import Submission, new_task_id
@@ -10,7 +11,7 @@ from mcptasks.settings import Settings
 from mcptasks.store.callers import Created
 from mcptasks.store.store import TaskStore
 from tests.support.life import OWNER, Answer, Life, Terms
-from tests.support.moves import TOOL, Move, Pass, Ripen, Script
+from tests.support.moves import QUEUE, TOOL, Move, Pass, Ripen, Script
 from tests.support.sight import differences, look
 
 
@@ -42,7 +43,7 @@ class Twin:
         """A new task to which the script has happened, as far as it has the moments that pass there."""
         task_id, before = new_task_id(), await store.now_ms()
         call = Submission(tool=TOOL, arguments={}, protocol_version="2026-07-28")
-        answer = await store.create(task_id, call, owner=OWNER, policy=policy)
+        answer = await store.create(task_id, call, owner=OWNER, policy=replace(policy, queue=QUEUE))
         assert isinstance(answer, Created)
         sight = await look(store, task_id)
         twin = cls(store, task_id, Life(terms=terms_of(store.settings, policy), born=(before, sight.at), others=others))
