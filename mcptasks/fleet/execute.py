@@ -27,6 +27,7 @@ from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.runner import Run
 from mcptasks.runtime.watchdog import Interrupt, Stop
 from mcptasks.store.base import Next
+from mcptasks.store.runs import new_nonce
 from mcptasks.wire import dumps
 
 log: Final = logging.getLogger("mcptasks.fleet")
@@ -39,13 +40,21 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     """The message is done: the task was run as far as it goes, or need not be. Returns the word that Flower shows.
 
     Raises:
-        StoreUnavailable: the store does not answer; the task stays queued and the sweeper sends its message again.
+        StoreUnavailable: the store does not answer and there is no time to wait for it; the task stays queued, or its
+            lease runs out, and the sweeper sends its message again.
     """
     if portal.shutdown.draining:
         # Received just before the worker was told to stop; whoever consumes now gets it.
         portal.dispatcher.send(hint)
         return "draining"
-    claim = await portal.store.claim(hint, worker)
+    # The store may have answered into a connection that was gone: it knows the wish again by its nonce. Who goes down
+    # does not wait, since the sweeper sends the message again.
+    nonce = new_nonce()
+    claim = await patiently(
+        lambda: portal.store.claim(hint, worker, nonce),
+        f"Task {label(hint.task_id)}",
+        unless=lambda: portal.shutdown.draining,
+    )
     if isinstance(claim, Next):
         return _dropped(portal, hint, claim)
     if portal.lone_app is not None and wants_isolation(claim):

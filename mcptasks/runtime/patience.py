@@ -19,11 +19,15 @@ _LONGEST_S: Final = 2.0
 _PATIENCE_S: Final = 600.0
 
 
-async def patiently(transition: Callable[[], Awaitable[T]], what: str) -> T:
+def _never() -> bool:
+    return False
+
+
+async def patiently(transition: Callable[[], Awaitable[T]], what: str, *, unless: Callable[[], bool] = _never) -> T:
     """The transition's answer, tried again while the store is away. A repeated transition is refused or the same.
 
     Raises:
-        StoreUnavailable: it was away for ten minutes.
+        StoreUnavailable: it was away for ten minutes, or `unless()` says that there is no time to wait.
     """
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + _PATIENCE_S, _FIRST_S
@@ -31,7 +35,7 @@ async def patiently(transition: Callable[[], Awaitable[T]], what: str) -> T:
         try:
             return await transition()
         except StoreUnavailable as exc:
-            if loop.time() > deadline:
+            if loop.time() > deadline or unless():
                 raise
             if pause == _FIRST_S:
                 log.warning("%s waits for the store: %s", what, exc)

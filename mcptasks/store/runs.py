@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, cast
+from uuid import uuid4
 
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
@@ -16,11 +17,19 @@ from mcptasks.store.records import claim_of, read_claim, read_journal
 from mcptasks.wire import clean, dumps, input_request
 
 
+def new_nonce() -> str:
+    """A nonce that no other claim has."""
+    return uuid4().hex
+
+
 class RunTransitions(Transitions):
     """What a worker does to the task it runs."""
 
-    async def claim(self, hint: Hint, worker: str) -> Claim | Next:
+    async def claim(self, hint: Hint, worker: str, nonce: str = "") -> Claim | Next:
         """This worker runs the task once, or a `Next` says why not.
+
+        `nonce`: names this wish to claim. A claim whose answer got lost is answered again, the same, to who repeats it
+        with its nonce. Empty: a new one, so that only the client's own second try repeats it.
 
         HELD | STALE | TERMINAL | GONE | NEWER: drop the message. PARKED: send the hint with its countdown, if any.
         EARLY: a retry whose time has not come; send the hint with the rest of its countdown.
@@ -35,6 +44,7 @@ class RunTransitions(Transitions):
                 "look": hint.look,
                 "lease_ms": settings.lease_ms,
                 "worker": worker,
+                "nonce": nonce or new_nonce(),
                 "budget": settings.countdown_budget,
                 "schema": SCHEMA_VERSION,
                 "delays": settings.countdowns_ms,

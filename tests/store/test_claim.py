@@ -17,6 +17,7 @@ from tests.support.tasks import (
     Terminal,
     asking,
     claimed,
+    end,
     ended,
     hint,
     parked,
@@ -73,6 +74,48 @@ async def test_each_message_delivered_ten_times_runs_the_task_once(store: TaskSt
     assert isinstance(answers[0], Claim)
     assert answers[1:] == [Next("HELD", detail="w0")] * 9
     assert peek.field(task_id, "attempt") == "1"
+
+
+async def test_a_claim_whose_answer_got_lost_is_answered_again(store: TaskStore, peek: Peek) -> None:
+    """Whoever repeats its wish has the claim; else the task would wait for its lease, and an attempt was burnt."""
+    task_id = await queued(store, policy=Policy(time_limit_ms=1_000))
+    first = await store.claim(hint(task_id), "w1", "this wish")
+    before = peek.stored(task_id)
+    assert await store.claim(hint(task_id), "w1", "this wish") == first
+    assert peek.stored(task_id) == before
+    assert isinstance(first, Claim) and (first.token, first.record.attempt) == (1, 1)
+    assert await end(store, first) == "FINISHED"
+
+
+async def test_another_wish_for_a_claimed_task_is_refused(store: TaskStore) -> None:
+    """Of the same worker too: a message that came twice must not run twice."""
+    claim = await running(store)
+    assert await refusal(store, hint(claim.task_id)) == Next("HELD", detail="w1")
+    again = await store.claim(hint(claim.task_id), "w1", "another wish")
+    assert again == Next("HELD", detail="w1")
+
+
+@pytest.mark.parametrize("over", ["released", "lost", "parked", "retried", "ended"])
+async def test_a_wish_is_forgotten_with_its_claim(store: TaskStore, peek: Peek, over: str) -> None:
+    """A repeated claim that comes after that is a late message like any other."""
+    task_id = await queued(store, policy=Policy(retry_ms=(3_600_000,)))
+    claim = await store.claim(hint(task_id), "w1", "this wish")
+    assert isinstance(claim, Claim)
+    match over:
+        case "released":
+            await store.release(claim)
+        case "lost":
+            peek.make_due("leases", task_id)
+            await store.reap(task_id)
+        case "parked":
+            await store.ask(claim, asking(question()), guard=None, hold=False)
+        case "retried":
+            await store.retry(claim, "Busy", '{"code":-32051,"message":"Busy"}')
+        case _:
+            await end(store, claim)
+    assert peek.field(task_id, "nonce") is None
+    answer = await store.claim(hint(task_id), "w1", "this wish")
+    assert answer == (Next("TERMINAL", detail="completed") if over == "ended" else Next("STALE", detail="1"))
 
 
 async def test_a_held_task_is_not_taken_from_its_worker(store: TaskStore) -> None:

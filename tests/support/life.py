@@ -153,7 +153,7 @@ class Life:
         if self.status.terminal:
             return "TERMINAL", self.status
         if self.has_worker:
-            return "HELD", self.worker
+            return self._claimed() if worker == self.worker else ("HELD", self.worker)
         if run != self.token + 1:
             return "STALE", str(self.token)
         if self.status is Status.PARKED:
@@ -169,8 +169,12 @@ class Life:
         self.deadline = None if limit is None else after(at, limit)
         self._leave("unsent", "countdowns")
         self.places["leases"] = after(at, self.terms.lease_ms)
+        return self._claimed()
+
+    def _claimed(self) -> Answer:
         number = None if self.progressed is None else self.progressed[0]
-        return "CLAIMED", run, self.attempt, worker, dict(self.answers), dict(self.steps), self.guarded, number
+        given = dict(self.answers), dict(self.steps), self.guarded, number
+        return "CLAIMED", self.token, self.attempt, self.worker, *given
 
     def renew(self, at: Window, token: int) -> Answer:
         if self._refusal(token):

@@ -135,7 +135,7 @@ class Cancel(Move):
 
 @dataclass(frozen=True)
 class Take(Move):
-    """A worker has a message for the run."""
+    """A worker has a message for the run. The same worker's second wish is its first, whose answer got lost."""
 
     run: int
     worker: str
@@ -145,7 +145,8 @@ class Take(Move):
         return life.claim(at, self.run, self.look, self.worker)
 
     async def do(self, store: TaskStore, task_id: str) -> Answer:
-        return said(await store.claim(Hint(task_id=task_id, run=self.run, look=self.look), self.worker))
+        message = Hint(task_id=task_id, run=self.run, look=self.look)
+        return said(await store.claim(message, self.worker, nonce=self.worker))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tests.support.moves import (
     TryLater,
 )
 
-_RUNS: Final[Script] = (Take(1, "w0"),)
+_RUNS: Final[Script] = (Take(1, "w"),)
 _HELD: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), hold=True))
 _PARKED: Final[Script] = (*_RUNS, Ask(1, ("a", "b")))
 _WAITS: Final[Script] = (*_RUNS, TryLater(1))
@@ -44,7 +44,7 @@ SCENES: Final = MappingProxyType(
         "running, cancel asked and its worker lost": (*_RUNS, Cancel(why="First"), Pass("leases")),
         "running, over its limit": (*_RUNS, Ripen("deadline"), Pass("leases")),
         "running, expired": (*_RUNS, Pass("expiry")),
-        "running again": (*_PARKED, Give({"a": 1, "b": 2}), Take(2, "w0"), Tell(2, "At 0", 0.5), Step(2, "9")),
+        "running again": (*_PARKED, Give({"a": 1, "b": 2}), Take(2, "w"), Tell(2, "At 0", 0.5), Step(2, "9")),
         "held": _HELD,
         "held, cancel asked": (*_HELD, Cancel(why="First")),
         "held, one answer given": (*_HELD, Give({"a": 1})),
@@ -58,7 +58,7 @@ SCENES: Final = MappingProxyType(
         "running after it was put off": (*_RUNS, PutOff(1), Ripen("due"), Take(2, "w0")),
         "between retries": _WAITS,
         "due for a retry": (*_WAITS, Ripen("due"), Pass("unsent")),
-        "running a retry": (*_WAITS, Ripen("due"), Take(2, "w0")),
+        "running a retry": (*_WAITS, Ripen("due"), Take(2, "w")),
         "completed": (*_RUNS, Finish(1)),
         "cancelled": (Cancel(),),
         "failed": (*_RUNS, Finish(1, Status.FAILED, "No")),
@@ -70,6 +70,7 @@ TRANSITIONS: Final = MappingProxyType[str, Callable[[Life, int], Move]](
     {
         "create": lambda life, n: CreateAgain(),
         "claim": lambda life, n: Take(life.token + 1, f"w{n}"),
+        "claim again": lambda life, n: Take(life.token, life.worker or "w"),
         "look": lambda life, n: Take(life.token + 1, f"w{n}", life.look or 1),
         "renew": lambda life, n: Renew(life.token),
         "progress": lambda life, n: Tell(life.token, f"At {n}", n + 0.5),

@@ -89,6 +89,8 @@ def _record(life: Life) -> dict[str, str]:
         "reason": life.reason,
         "msg": life.message,
         "worker": life.worker,
+        # `moves.Take` has its worker's name for one, and it lives as long as the claim.
+        "nonce": life.worker,
         "why": life.why,
         "cancel": None if life.why is None else "1",
         "held": "1" if life.held else None,

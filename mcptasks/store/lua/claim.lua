@@ -2,13 +2,19 @@
 -- A parked task only says when to look again.
 --
 -- KEYS: task, call, journal, unsent, leases, countdowns
--- ARGV: task_id, run, look, lease_ms, worker, budget, schema, delays...
+-- ARGV: task_id, run, look, lease_ms, worker, nonce, budget, schema, delays...
 -- RETURNS: CLAIMED attempt record call journal | HELD worker | STALE token | TERMINAL status | GONE | NEWER schema
 --   | PARKED countdown_ms look run tool queue hard_limit | EARLY wait_ms run tool queue hard_limit
 
 local r = redis.call('HMGET', task, 'status', 'token', 'v', 'held', 'look', 'worker', 'attempt', 'resume',
-  'hard_limit', 'gone', 'due')
+  'hard_limit', 'gone', 'due', 'nonce')
 local status, token = r[1], r[2]
+
+local function claimed(attempt)
+  return {'CLAIMED', attempt, redis.call('HGETALL', task), redis.call('GET', call) or '',
+    redis.call('HGETALL', journal)}
+end
+
 if not status then
   redis.call('ZREM', unsent, task_id)
   redis.call('ZREM', countdowns, task_id)
@@ -16,7 +22,11 @@ if not status then
 end
 if tonumber(r[3]) > tonumber(schema) then return {'NEWER', r[3]} end
 if TERMINAL[status] then return {'TERMINAL', status} end
-if status == 'running' or r[4] == '1' then return {'HELD', r[6] or ''} end
+if status == 'running' or r[4] == '1' then
+  -- This very claim succeeded before, and its answer got lost on the way: it stands, and is answered again.
+  if r[12] == nonce then return claimed(r[7]) end
+  return {'HELD', r[6] or ''}
+end
 if tonumber(run) ~= tonumber(token) + 1 then return {'STALE', token} end
 if status == 'parked' then
   -- Only the latest re-check goes on: a message delivered twice must not become two chains.
@@ -33,7 +43,7 @@ end
 
 local attempt = tonumber(r[7])
 if r[8] ~= '1' then attempt = attempt + 1 end
-redis.call('HSET', task, 'status', 'running', 'token', run, 'attempt', int(attempt), 'worker', worker,
+redis.call('HSET', task, 'status', 'running', 'token', run, 'attempt', int(attempt), 'worker', worker, 'nonce', nonce,
   'started', int(now), 'deadline', r[9] ~= '' and int(now + tonumber(r[9])) or '')
 redis.call('HDEL', task, 'resume')
 -- Working before and working after: the client sees no difference.
@@ -41,5 +51,4 @@ touch(task, false)
 redis.call('ZREM', unsent, task_id)
 redis.call('ZREM', countdowns, task_id)
 index_add(leases, now + tonumber(lease_ms), task_id, r[10])
-return {'CLAIMED', int(attempt), redis.call('HGETALL', task), redis.call('GET', call) or '',
-  redis.call('HGETALL', journal)}
+return claimed(int(attempt))

@@ -60,7 +60,7 @@ local function settle(k, task_id, status, reason, message, field, payload)
   end
   local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
   redis.call('HSET', k.task, 'status', status, 'reason', reason, 'open', '0', 'gone', gone)
-  redis.call('HDEL', k.task, 'held', 'worker', 'deadline', 'resume', 'deferrals')
+  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'resume', 'deferrals')
   -- Who cancelled said why; that is better than what we would say.
   if status == 'cancelled' and r[3] then message = r[3] end
   if message ~= '' then redis.call('HSET', k.task, 'msg', message) end
@@ -80,7 +80,7 @@ end
 -- The task waits for a worker; its message counts as unsent until a run is claimed.
 local function enqueue(k, task_id, resend_ms)
   redis.call('HSET', k.task, 'status', 'queued', 'resends', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'deadline')
+  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline')
   index_add(k.unsent, now + tonumber(resend_ms), task_id, redis.call('HGET', k.task, 'gone'))
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.countdowns, task_id)
@@ -89,7 +89,7 @@ end
 -- The worker has let go of a task that is to run again at that time. Not an attempt lost: `resume` keeps their count.
 local function retry_at(k, task_id, due, message)
   redis.call('HSET', k.task, 'status', 'retrying', 'due', int(due), 'msg', message, 'resume', '1', 'resends', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'deadline')
+  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline')
   redis.call('ZREM', k.leases, task_id)
   touch(k.task, true)
 end
@@ -132,7 +132,7 @@ end
 -- A held task has no worker any more: it waits for its answers and nothing else.
 local function go_cold(k, task_id)
   redis.call('HSET', k.task, 'resume', '1', 'look', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'deadline', 'deferrals')
+  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'deferrals')
   redis.call('ZREM', k.leases, task_id)
 end
 
