@@ -11,10 +11,10 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint types stress bench clean chaos
+.PHONY: help setup demo test test-slow test-all lint types stress bench bench-recovery clean chaos
 
 help: ## What there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # Everything is installed again when the project's own list of it changes.
 $(VENV)/installed: pyproject.toml
@@ -53,6 +53,9 @@ stress: setup ## Processes race every pair of transitions on the same tasks; exi
 
 bench: setup ## Side by side with FastMCP's tasks; prints ratios, writes benchmarks/out/latest.json
 	$(BIN)/python -m benchmarks
+
+bench-recovery: setup ## How long a killed worker's job stands still, beside bare Celery; exit 1 over 20 s
+	$(BIN)/python -m benchmarks.recovery
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/conformance/node_modules benchmarks/out tests/chaos/out

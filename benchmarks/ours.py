@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
+from benchmarks.long_job import note_start, released
 from mcptasks import Tasks
 
 tasks = Tasks()
@@ -36,6 +39,16 @@ async def ask(ctx: Context) -> str:
     """Asks its caller one question."""
     answer = await ctx.elicit("Which?", Answer)
     return answer.data.value if answer.action == "accept" else "nothing"
+
+
+@mcp.tool()
+@tasks.durable()
+async def long_job(folder: str) -> str:
+    """Notes its start and works until it is released; its worker is killed meanwhile."""
+    note_start(folder)
+    while not released(folder):  # noqa: ASYNC110 - another process releases it
+        await asyncio.sleep(0.05)
+    return "done"
 
 
 celery = tasks.bind(mcp)

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def document(results: Results, plan: Plan, pool: str, started: str, load: Sequen
     """The run as JSON: machine, settings, every figure, every ratio."""
     return {
         "started": started,
-        "machine": _machine(load),
+        "machine": machine_facts(load),
         "versions": _versions(results),
         "settings": {
             **asdict(plan),
@@ -171,7 +172,8 @@ def tables(run: dict[str, Any]) -> Group:
     return Group(*(table for table in every if table.row_count), _footer(run))
 
 
-def _table(title: str, left: str, *right: str) -> Table:
+def blank_table(title: str, left: str, *right: str) -> Table:
+    """A table without rows: one column of names, the others of figures."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.add_column(left)
     for name in right:
@@ -180,7 +182,7 @@ def _table(title: str, left: str, *right: str) -> Table:
 
 
 def _figures_table(run: dict[str, Any]) -> Table:
-    table = _table("Milliseconds: p50 / p99 (operations per second)", "measure", "clients", *run["figures"])
+    table = blank_table("Milliseconds: p50 / p99 (operations per second)", "measure", "clients", *run["figures"])
     keys = dict.fromkeys(key for measured in run["figures"].values() for key in measured)
     for key in keys:
         measure, clients = key.split("@")
@@ -200,7 +202,7 @@ def _short(value: float) -> str:
 
 def _resources_table(run: dict[str, Any]) -> Table:
     names = list(dict.fromkeys([*run["figures"], *run["backlog_per_s"]]))
-    table = _table("Cost and capacity", "", *names)
+    table = blank_table("Cost and capacity", "", *names)
 
     def row(title: str, values: dict[str, str]) -> None:
         if values:
@@ -217,7 +219,7 @@ def _resources_table(run: dict[str, Any]) -> Table:
 
 
 def _ratios_table(of: str, rows: Sequence[dict[str, Any]]) -> Table:
-    table = _table(f"{of}: median of the rounds", "", "clients", "ratio", "lowest - highest", "goal", "")
+    table = blank_table(f"{of}: median of the rounds", "", "clients", "ratio", "lowest - highest", "goal", "")
     for row in rows:
         verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[row["met"]]
         spread = f"{row['low']:.2f} - {row['high']:.2f}"
@@ -234,7 +236,8 @@ def _footer(run: dict[str, Any]) -> str:
     )
 
 
-def _machine(load: Sequence[float]) -> dict[str, Any]:
+def machine_facts(load: Sequence[float]) -> dict[str, Any]:
+    """What the figures were taken on; `load` is the load average before."""
     return {
         "cores": os.cpu_count(),
         "cpu": _cpu_model(),
@@ -253,10 +256,13 @@ def _cpu_model() -> str:
 
 
 def _versions(results: Results) -> dict[str, Any]:
-    found = {OURS: fastmcp_env.versions()}
+    found = {OURS: telling_versions()}
     if FASTMCP in results.samples:
-        found[FASTMCP] = fastmcp_env.versions(fastmcp_env.PYTHON)
-    telling = {
-        name: {each: packages[each] for each in _TELLING if each in packages} for name, packages in found.items()
-    }
-    return {"valkey": results.store_version, **telling}
+        found[FASTMCP] = telling_versions(fastmcp_env.PYTHON)
+    return {"valkey": results.store_version, **found}
+
+
+def telling_versions(python: Path | str = sys.executable) -> dict[str, str]:
+    """Name and version of the packages of that interpreter that explain a figure."""
+    packages = fastmcp_env.versions(python)
+    return {name: packages[name] for name in _TELLING if name in packages}

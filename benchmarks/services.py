@@ -70,14 +70,26 @@ class Service:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
+    def kill(self) -> None:
+        """No process of the group is left, and none had time to do anything about it."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def owns(self, pid: int) -> bool:
+        """The process with that number is this one or a child of it."""
+        return pid in {process.pid for process in self._family()}
+
     def stop(self) -> None:
         """No process of the group is left: asked first, killed after ten seconds."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-        self.signal(signal.SIGKILL)
-        self._process.wait()
+        self.kill()
+
+    def output(self) -> str:
+        """What it has said so far."""
+        return self.log.read_text(errors="replace")
 
     def cpu_ms(self) -> float:
         """CPU time used so far by the process and its living children, in milliseconds."""
@@ -93,7 +105,7 @@ class Service:
         return [process, *process.children(recursive=True)]
 
     def _tail(self) -> str:
-        return self.log.read_text(errors="replace")[-2000:]
+        return self.output()[-2000:]
 
 
 @contextmanager

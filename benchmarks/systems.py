@@ -23,7 +23,10 @@ from mcptasks.settings import Settings
 SLOTS: Final = 16
 OURS, FASTMCP, CELERY = "ours", "fastmcp", "celery"
 
-_MCPTASKS: Final = (sys.executable, "-m", "mcptasks.cli.main")
+#: The command line of `mcptasks`, and what it serves here.
+MCPTASKS: Final = (sys.executable, "-m", "mcptasks.cli.main")
+TARGET: Final = "benchmarks.ours:mcp"
+
 _FASTMCP_FILE = fastmcp_env.HERE / "fastmcp_server.py"
 
 
@@ -89,14 +92,20 @@ def fastmcp(store: str, logs: Path) -> Generator[System]:
 @contextmanager
 def ours(store: str, logs: Path, pool: str) -> Generator[System]:
     """mcptasks on database 1, started by its own commands. That the worker is up shows in the first task's end."""
-    port = free_port()
     env = {"MCPTASKS_REDIS_URL": f"{store}/1", "MCPTASKS_PREFIX": "bench:"}
-    target, quiet = "benchmarks.ours:mcp", ("--log-level", "WARNING")
-    serve = [*_MCPTASKS, "serve", target, "--port", str(port), *quiet]
-    work = [*_MCPTASKS, "worker", target, "--pool", pool, "--concurrency", str(SLOTS), *quiet]
-    with running("our server", serve, env, logs) as server, running("our worker", work, env, logs) as worker:
-        server.wait_for_port(port)
+    work = [*MCPTASKS, "worker", TARGET, "--pool", pool, "--concurrency", str(SLOTS), "--log-level", "WARNING"]
+    with our_server(env, logs) as (server, port), running("our worker", work, env, logs) as worker:
         yield System(OURS, port, server, worker, (sys.executable, "-m", "benchmarks.our_client"))
+
+
+@contextmanager
+def our_server(env: dict[str, str], logs: Path) -> Generator[tuple[Service, int]]:
+    """The MCP server alone, listening on that port."""
+    port = free_port()
+    serve = [*MCPTASKS, "serve", TARGET, "--port", str(port), "--log-level", "WARNING"]
+    with running("our server", serve, env, logs) as server:
+        server.wait_for_port(port)
+        yield server, port
 
 
 @contextmanager
