@@ -5,18 +5,27 @@ When a pin breaks after an upgrade of Celery: read the docstring of the function
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 
 from celery import Celery
+from celery.app.amqp import AMQP
 from celery.worker import state
 from celery.worker.request import Request
 from kombu import serialization
 from kombu.connection import Connection
 from kombu.messaging import Producer
+from kombu.transport.redis import Channel as RedisChannel
+from kombu.transport.redis import Transport as RedisTransport
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import loads
+
+log: Final = logging.getLogger("mcptasks.fleet")
 
 #: Held while one of our threads talks to the broker through kombu, and by every fork. A prefork child that is forked
 #: while such a thread holds a lock of kombu's pools inherits it locked, and hangs in kombu's own after-fork clean-up.
@@ -138,3 +147,105 @@ class EventfulRequest(Request):
         """The event goes to the monitors, if any listens."""
         if self.eventer is not None and self.eventer.enabled:
             self.eventer.send(type, uuid=self.id, **fields)
+
+
+#: What kombu's Redis transport puts around every message, and reads without a second look.
+_ENVELOPE: Final = {"body": str, "content-type": str, "content-encoding": str, "headers": dict, "properties": dict}
+_PROPERTIES: Final = {"delivery_tag": str, "delivery_info": dict}
+
+
+#: What is raised where something has not the shape that was expected; not what a broken connection or pool raises.
+_SHAPE_ERRORS: Final = (TypeError, ValueError, LookupError, AttributeError)
+
+
+class ForgivingChannel(RedisChannel):
+    """Kombu's own channel, for which an item of a queue that is no message of Celery's costs a line in the log.
+
+    PRIVATE `_create_client`, and UNDOCUMENTED that `_brpop_read` takes what the client's `parse_response` gives it,
+    None for nothing. Kombu and Celery let what such an item raises out of the event loop, and the worker ends with it:
+    one LPUSH of somebody else takes down the fleet. If it moves: a supervisor restarts the worker, for each such item.
+    """
+
+    def basic_consume(self, *args: Any, callback: Callable[[Any], Any], **kwargs: Any) -> Any:
+        """As kombu's own; what a message has wrong inside does not come out of the callback."""
+        return super().basic_consume(*args, callback=partial(self._receive_message, callback), **kwargs)
+
+    def _receive_message(self, callback: Callable[[Any], Any], message: Any) -> None:
+        try:
+            callback(message)
+        except _SHAPE_ERRORS as exc:
+            # Its text may quote the message.
+            log.error("A message has nothing in it that a task can be made of (%s); it is dropped", type(exc).__name__)
+            if not message.acknowledged:
+                message.ack()
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        client: Any = super()._create_client(asynchronous)
+        if asynchronous:
+            client.parse_response = partial(self._parse, client.parse_response)
+        return client
+
+    def _parse(self, parse: Callable[..., Any], connection: Any, command_name: str, **options: Any) -> Any:
+        reply = parse(connection, command_name, **options)
+        if command_name != "BRPOP" or not reply:
+            return reply
+        queue, item = reply
+        flaw = self._flaw(item)
+        if not flaw:
+            return reply
+        log.error(
+            "The queue %s held %d bytes that are no message of Celery's (%s); they are dropped. "
+            "Who else writes to this list of the broker? MCPTASKS_PREFIX keeps programs apart.",
+            bytes_to_str(queue).rsplit(self.sep, 1)[0],
+            len(item),
+            flaw,
+        )
+        return None
+
+    def _flaw(self, item: bytes) -> str:
+        """What is wrong with the item, without a word of it; nothing: kombu can read it."""
+        try:
+            message = loads(bytes_to_str(item))
+        except Exception:  # what a decoder of kombu's raises depends on the item
+            return "no JSON"
+        flaw = _misshapen(message, _ENVELOPE) or _misshapen(message["properties"], _PROPERTIES)
+        if flaw:
+            return flaw
+        try:
+            self.decode_body(message["body"], message["properties"].get("body_encoding"))
+        except Exception:  # as above
+            return "its body cannot be decoded"
+        return ""
+
+
+def _misshapen(part: Any, shape: Mapping[str, type]) -> str:
+    if not isinstance(part, dict):
+        return "no JSON object"
+    fields = cast("dict[str, object]", part)
+    wrong = [name for name, kind in shape.items() if not isinstance(fields.get(name), kind)]
+    return f"without a proper {wrong[0]}" if wrong else ""
+
+
+class ForgivingTransport(RedisTransport):
+    """Kombu's own Redis transport with that channel."""
+
+    Channel = ForgivingChannel
+
+
+class ForgivingConnection(Connection):
+    """Kombu's own connection, which takes that transport where it would take its own for Redis.
+
+    UNDOCUMENTED that `get_transport_cls` alone decides. Celery's setting `broker_transport` would do it too, but then
+    the broker's URL in logs and monitors no longer says redis, and Flower refuses it.
+    """
+
+    def get_transport_cls(self) -> Any:
+        """The transport's class."""
+        found: Any = super().get_transport_cls()
+        return ForgivingTransport if found is RedisTransport else found
+
+
+class ForgivingAMQP(AMQP):
+    """For `Celery(amqp=...)`: every connection of the app, a worker's first of all, is such a connection."""
+
+    Connection = ForgivingConnection

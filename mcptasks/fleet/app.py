@@ -18,6 +18,7 @@ from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown, worker_shutting_down
 
+from mcptasks.celery_seams import ForgivingAMQP
 from mcptasks.dispatch import TASK_NAME
 from mcptasks.fleet.execute import STUCK, perform
 from mcptasks.fleet.isolation import app_argument
@@ -41,7 +42,7 @@ App: TypeAlias = Celery
 
 def make_app(settings: Settings) -> Celery:
     """A Celery app with this library's profile; it has no task yet."""
-    app = Celery("mcptasks", broker=settings.broker, set_as_current=False)
+    app = Celery("mcptasks", broker=settings.broker, amqp=ForgivingAMQP, set_as_current=False)
     app.conf.update(
         # -- what a message is
         # JSON only: nobody who can write to the broker may run code here.

@@ -333,11 +333,7 @@ class Fleet:
             self.raw.rpush(self.queue, *[message] * (times - 1))
 
     def garbage(self) -> list[str]:
-        """Messages that are none of ours, from any JSON to nearly right.
-
-        Bytes that are no JSON object at all are not among them: kombu cannot read those, and the worker exits once for
-        each (a supervisor starts it again).
-        """
+        """Messages that are none of ours, from no JSON at all to nearly right."""
         headers = {"lang": "py", "task": "mcptasks.execute", "id": "garbage", "root_id": "garbage"}
         envelope: dict[str, Any] = {
             "body": base64.b64encode(b'[[], {"task_id": "x", "run": 1, "look": 0}, {}]').decode(),
@@ -354,6 +350,10 @@ class Fleet:
             },
         }
         return [
+            "no JSON",
+            "",
+            "null",
+            "[]",
             '{"some": "JSON"}',
             json.dumps(envelope),  # a task nobody knows
             json.dumps({**envelope, "body": base64.b64encode(b"[[], {}, {}]").decode()}),
@@ -363,6 +363,20 @@ class Fleet:
             json.dumps({**envelope, "content-type": "application/x-python-serialize"}),
             json.dumps({**envelope, "headers": {**headers, "task": "somebody.elses"}}),
             json.dumps({**envelope, "headers": {}}),
+            json.dumps({**envelope, "headers": None}),
+            json.dumps({**envelope, "properties": {}}),
+            json.dumps({**envelope, "body": 17}),
+            json.dumps({**envelope, "body": base64.b64encode(b"17").decode()}),
+            json.dumps({**envelope, "body": base64.b64encode(b"[1]").decode()}),
+            json.dumps({**envelope, "headers": {**headers, "task": ["mcptasks.execute"]}}),
+            json.dumps({**envelope, "headers": {**headers, "id": ["garbage"]}}),
+            json.dumps({**envelope, "headers": {**headers, "id": None}}),
+            json.dumps({**envelope, "headers": {"task": "mcptasks.execute"}}),
+            json.dumps({**envelope, "headers": {**headers, "timelimit": "soon"}}),
+            json.dumps({**envelope, "headers": {**headers, "timelimit": [1]}}),
+            json.dumps({**envelope, "headers": {**headers, "eta": "soon"}}),
+            json.dumps({**envelope, "headers": {**headers, "expires": [1]}}),
+            json.dumps({**envelope, "headers": {**headers, "shadow": 17, "argsrepr": 17, "ignore_result": "x"}}),
         ]
 
     def drop_messages(self) -> None:

@@ -79,6 +79,7 @@ async def test_garbage_on_the_queue_costs_one_line_each_and_no_worker(served: Se
         assert await outcome(await start(connection, "ledger", key=key)) == f"ran {key}"
     wait_until(lambda: not fleet.messages(), description="nothing of it is left in the queue")
     assert worker.exit_code is None
+    assert "The queue mcptasks held 7 bytes that are no message of Celery's (no JSON)" in worker.output
 
 
 # ------------------------------------------------------------------------------------------------ workers
