@@ -12,14 +12,14 @@ from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
 from tests.support.life import OWNER
-from tests.support.moves import TOOL, Ask, Cancel, Finish, Move, Park, Reap, Release, TryLater
+from tests.support.moves import QUEUE, TOOL, Ask, Cancel, Finish, Move, Park, Reap, Release, TryLater
 from tests.support.peek import Peek
 from tests.support.scenes import SCENES
 from tests.support.tasks import queued
 
 pytestmark = pytest.mark.anyio
 
-POLICY: Final = Policy(retry_ms=(3_600_000,), time_limit_ms=3_600_000)
+POLICY: Final = Policy(retry_ms=(3_600_000,), time_limit_ms=3_600_000, queue=QUEUE)
 UNFINISHED: Final = sorted(SCENES.keys() - {"completed", "cancelled", "failed"})
 
 #: Every way in which a task can end: where it stands, what happens, what the store answers.
@@ -90,7 +90,7 @@ async def test_with_its_end_it_leaves_every_list(
 @covers("T2", "T5")
 async def test_the_last_lost_worker_ends_it_too(store: TaskStore, peek: Peek) -> None:
     """Within its attempts a lost task is active, and after them it is not."""
-    policy = Policy(max_attempts=1, retry_ms=(3_600_000,))
+    policy = Policy(max_attempts=1, retry_ms=(3_600_000,), queue=QUEUE)
     task_id = await at(store, "running, its worker lost", policy)
     assert await Reap().do(store, task_id) == ("FAILED", "worker_lost")
     assert (await store.active(), shares(peek)) == ([], [[], []])
