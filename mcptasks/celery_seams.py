@@ -158,13 +158,37 @@ _PROPERTIES: Final = {"delivery_tag": str, "delivery_info": dict}
 _SHAPE_ERRORS: Final = (TypeError, ValueError, LookupError, AttributeError)
 
 
+#: How a server begins its answer while it takes no writes for a time: after or during a failover, while it loads, when
+#: it may not write its file, has no memory or not the replicas it must have.
+_REFUSALS: Final = frozenset(
+    {"UNBLOCKED", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "LOADING", "CLUSTERDOWN"}
+)
+
+
 class ForgivingChannel(RedisChannel):
-    """Kombu's own channel, for which an item of a queue that is no message of Celery's costs a line in the log.
+    """Kombu's own channel, on which neither a bad item of a queue nor a server that takes no writes ends the worker.
 
     PRIVATE `_create_client`, and UNDOCUMENTED that `_brpop_read` takes what the client's `parse_response` gives it,
-    None for nothing. Kombu and Celery let what such an item raises out of the event loop, and the worker ends with it:
-    one LPUSH of somebody else takes down the fleet. If it moves: a supervisor restarts the worker, for each such item.
+    None for nothing. Kombu and Celery let what is no message of Celery's raise out of the event loop, and the worker
+    ends with it: one LPUSH of somebody else takes down the fleet. Here such an item costs a line in the log.
+    PRIVATE `_queue_bind`, the one write of a consumer that begins. Celery knows a server's refusal for no loss of the
+    connection, and the worker ends. Here it is one, and a channel opens only where the server takes writes: so Celery
+    waits longer each time before it tries again, as for a broker that is away.
+    If either moves: a supervisor restarts the worker.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        try:
+            with _refusal_is_loss():
+                self.client.set("probe", "1", px=1)
+        except BaseException:
+            self.close()
+            raise
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        with _refusal_is_loss():
+            super()._queue_bind(exchange, routing_key, pattern, queue)
 
     def basic_consume(self, *args: Any, callback: Callable[[Any], Any], **kwargs: Any) -> Any:
         """As kombu's own; what a message has wrong inside does not come out of the callback."""
@@ -186,8 +210,11 @@ class ForgivingChannel(RedisChannel):
         return client
 
     def _parse(self, parse: Callable[..., Any], connection: Any, command_name: str, **options: Any) -> Any:
-        reply = parse(connection, command_name, **options)
-        if command_name != "BRPOP" or not reply:
+        if command_name != "BRPOP":
+            return parse(connection, command_name, **options)
+        with _refusal_is_loss():
+            reply = parse(connection, command_name, **options)
+        if not reply:
             return reply
         queue, item = reply
         flaw = self._flaw(item)
@@ -216,6 +243,17 @@ class ForgivingChannel(RedisChannel):
         except Exception:  # as above
             return "its body cannot be decoded"
         return ""
+
+
+@contextmanager
+def _refusal_is_loss() -> Generator[None]:
+    try:
+        yield
+    except RedisTransport.channel_errors as exc:
+        # redis-py cuts the code off a message it has a class for.
+        if (getattr(exc, "status_code", None) or str(exc).partition(" ")[0]) in _REFUSALS:
+            raise ConnectionError(f"the broker takes no writes: {exc}") from exc
+        raise
 
 
 def _misshapen(part: Any, shape: Mapping[str, type]) -> str:

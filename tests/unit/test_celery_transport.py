@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import redis
 from celery import Celery
 from kombu.connection import Connection
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
+from kombu.exceptions import OperationalError
 from kombu.transport.redis import Transport as RedisTransport
 
 from mcptasks.celery_seams import ForgivingChannel, ForgivingConnection, ForgivingTransport
+from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.dispatch import Publisher
 from mcptasks.fleet.app import make_app
 from mcptasks.model import Hint
@@ -56,7 +60,7 @@ def send(app: Celery, settings: Settings, task_id: str) -> None:
 
 def consumer(connection: Connection, settings: Settings, take: Callable[[object, Any], None]) -> Any:
     """Takes what is in the default queue; for `with`."""
-    queue = Queue(settings.queue, routing_key=settings.queue)
+    queue = Queue(settings.queue, Exchange(settings.queue), routing_key=settings.queue)
     return connection.Consumer(queue, callbacks=[take], accept=["json"])
 
 
@@ -152,3 +156,79 @@ def test_what_is_no_fault_of_the_message_comes_out(app: Celery, settings: Settin
         pytest.raises(error, match="on purpose"),
     ):
         connection.drain_events(timeout=30)
+
+
+# ------------------------------------------------------------------------------------------------ a broker that refuses
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Generator[EmbeddedValkey]:
+    """A broker of this test's own, to be broken."""
+    with EmbeddedValkey(tmp_path) as valkey:
+        yield valkey
+
+
+#: How a broker comes to take no writes -> what makes it so, and what ends it.
+REFUSALS: Final = {
+    "READONLY": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+    "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+}
+
+
+@contextmanager
+def refusing(broker: EmbeddedValkey, how: str) -> Generator[redis.Redis]:
+    """Inside the block the broker takes no writes; yields a client of it."""
+    begin, end = REFUSALS[how]
+    with redis.Redis.from_url(broker.url) as client:
+        client.execute_command(*begin.split())
+        try:
+            yield client
+        finally:
+            client.execute_command(*end.split())
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+def test_no_channel_opens_on_a_broker_that_takes_no_writes(fragile: EmbeddedValkey, how: str) -> None:
+    """So Celery waits longer each time before it tries again: it knows this for a broker that is away."""
+    app = make_app(Settings(redis_url=fragile.url))
+    with refusing(fragile, how) as client, app.connection_for_read() as connection:
+        with pytest.raises(ConnectionError, match="the broker takes no writes"):
+            connection.transport.establish_connection()
+        with pytest.raises(OperationalError, match="the broker takes no writes"):
+            connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+        assert len(client.client_list()) == 1, "what did not open leaves no connection behind"
+    with app.connection_for_read() as connection:
+        assert connection.default_channel.client.ping()
+
+
+def test_a_refusal_that_a_waiting_consumer_reads_is_a_lost_connection(fragile: EmbeddedValkey) -> None:
+    """After a failover a BRPOP is answered with an error. Celery ended its worker: "Unrecoverable error"."""
+    settings = Settings(redis_url=fragile.url)
+    app = make_app(settings)
+    with app.connection_for_read() as connection, consumer(connection, settings, lambda *_: None):
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.1)
+        with (
+            refusing(fragile, "READONLY"),
+            pytest.raises(connection.connection_errors, match="takes no writes: UNBLOCKED"),
+        ):
+            connection.drain_events(timeout=30)
+
+
+def test_a_consumer_that_begins_on_a_broker_that_refuses_has_lost_its_connection(fragile: EmbeddedValkey) -> None:
+    """Private `_queue_bind`: the broker may have begun to refuse a moment after the channel opened."""
+    settings = Settings(redis_url=fragile.url)
+    app = make_app(settings)
+    with app.connection_for_read() as connection:
+        connection.connect()
+        with refusing(fragile, "OOM"), pytest.raises(ConnectionError, match="the broker takes no writes"):
+            consumer(connection, settings, lambda *_: None)
+
+
+def test_an_error_that_is_no_refusal_stays_what_it_is(app: Celery, settings: Settings, raw: redis.Redis) -> None:
+    """What no waiting heals must not be waited for."""
+    with app.connection_for_read() as connection, consumer(connection, settings, lambda *_: None):
+        raw.set(f"{settings.prefix}{settings.queue}", "no list", ex=60)
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            connection.drain_events(timeout=30)
