@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from pathlib import Path
+from typing import Any, Final
 
+import anyio
 import pytest
 
-from mcptasks.client import TaskCancelled
+from mcptasks.client import Connection, TaskCancelled
 from mcptasks.model import Reason
 from tests.fleet.conftest import Running, Served, on_running, on_served
-from tests.fleet.system import client, new_key, outcome, questions, start
+from tests.fleet.system import accepted, client, new_key, outcome, questions, start
 from tests.requirements import covers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
+
+#: Rounds of an answer against a cancel, so many at once, the later one by up to this long.
+ROUNDS: Final = 300
+AT_ONCE: Final = 20
+OFFSET_S: Final = 0.06
 
 
 @on_served
@@ -141,3 +150,37 @@ async def test_a_cancel_ends_a_task_that_waits_for_a_person(running: Running, to
             await handle.result(60)
         assert running.fleet.record(handle).questions == {}
     assert running.fleet.ledger.events(key) == ["run"]
+
+
+@on_running
+@pytest.mark.slow
+@covers("R6", "P51", "B04")
+async def test_of_an_answer_and_a_cancel_one_wins_with_all_its_effect(running: Running) -> None:
+    """Issue 3: 300 parked tasks, each answered and cancelled at once: one effect and `completed`, or neither."""
+    chance, ends = random.Random(3), Counter[str]()
+    async with client(running.url) as connection:
+        for _ in range(ROUNDS // AT_ONCE):
+            async with anyio.create_task_group() as group:
+                for _ in range(AT_ONCE):
+                    group.start_soon(_race, running, connection, chance.uniform(-OFFSET_S, OFFSET_S), ends)
+    print(f"\n{dict(ends)}")
+    assert sum(ends.values()) == ROUNDS
+    assert ends.keys() == {"completed", "cancelled"}, "the offsets were too one-sided to show anything"
+
+
+async def _race(running: Running, connection: Connection, offset_s: float, ends: Counter[str]) -> None:
+    key = new_key()
+    handle = await start(connection, "ask1", key=key, x=1)
+    [question] = await questions(handle)
+
+    async def later(by_s: float, move: Any, *args: Any) -> None:
+        await anyio.sleep(max(by_s, 0.0))  # the race
+        await move(*args)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(later, offset_s, handle.cancel)
+        group.start_soon(later, -offset_s, handle.update, {question: accepted("yes")})
+    status = (await handle.wait(60)).status
+    ends[status] += 1
+    effects = running.fleet.ledger.events(key).count("answered")
+    assert (status, effects) in (("completed", 1), ("cancelled", 0))
