@@ -125,9 +125,8 @@ def ending(record: Record) -> HandlerResult:
         return record.result
     if record.error is not None:
         raise MCPError(record.error["code"], record.error["message"], record.error.get("data"))
-    raise MCPError(
-        INTERNAL_ERROR, f"The task of this call was cancelled: {record.status_message}", {TASK_ID: record.task_id}
-    )
+    why = record.status_message or "nobody said why"
+    raise MCPError(INTERNAL_ERROR, f"The task of this call was cancelled: {why}", {TASK_ID: record.task_id})
 
 
 async def _tell(call: Call, record: Record, told: float | None) -> float | None:

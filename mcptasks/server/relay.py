@@ -47,23 +47,34 @@ class Relay:
         for key, scope in self._asking.items():
             if key not in record.questions:
                 scope.cancel()
-        for key in record.questions.keys() - self._asked:
-            self._asked.add(key)
-            self._group.start_soon(self._put, record, key)
+        for key in record.questions:
+            if key not in self._asked:
+                self._asked.add(key)
+                self._group.start_soon(self._put, record, key)
 
     async def _put(self, record: Record, key: str) -> None:
+        try:
+            answer = await self._answered(key, record.questions[key])
+            if answer is not None:
+                # Not withdrawn any more: seen from outside, the question is closed by this very write.
+                await self._intake.answer(record, {key: answer}, patience_s=PATIENCE_S)
+        except MCPError as exc:
+            self.failure = exc
+        except ValidationError:
+            # Not its text: that repeats what the client sent.
+            self.failure = MCPError(INVALID_PARAMS, "The client's answer is not of the question's kind")
+        self._nudge()
+
+    async def _answered(self, key: str, question: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The client's answer; None when the question was withdrawn."""
+        answer = None
         with anyio.CancelScope() as scope:
             self._asking[key] = scope
             try:
-                answer = await self._ask(record.questions[key])
-                await self._intake.answer(record, {key: answer}, patience_s=PATIENCE_S)
-            except MCPError as exc:
-                self.failure = exc
-            except ValidationError:
-                # Not its text: that repeats what the client sent.
-                self.failure = MCPError(INVALID_PARAMS, "The client's answer is not of the question's kind")
-        del self._asking[key]
-        self._nudge()
+                answer = await self._ask(question)
+            finally:
+                del self._asking[key]
+        return answer
 
     async def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         ctx = self._call.ctx

@@ -13,6 +13,7 @@ import pytest
 import redis
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.exceptions import MCPError
 
 from mcptasks import Operations, Tasks
 from mcptasks.settings import Settings
@@ -199,6 +200,19 @@ async def test_when_the_clients_rounds_are_used_up_the_task_is_named_and_goes_on
         await client.until(task_id, lambda state: state["status"] == "completed")
         assert text((await unaware.call("stands", {"n": 1}, meta=key)).result) == "stood 1"
         assert tools.runs == 1
+
+
+@covers("C12")
+async def test_the_error_comes_before_the_sdks_client_gives_up_by_itself(settings: Settings) -> None:
+    """Ten rounds, as its default has it; its own error would name nothing to go back to."""
+    async with (
+        house(settings.model_copy(update={"bridge_wait_ms": 10}), Tools()) as (home, _),
+        home.fleet.delivering(),
+        person(home.mcp) as client,
+    ):
+        with pytest.raises(MCPError, match="come back 10 times") as refused:
+            await client.call_tool("stands", {"n": 1})
+        assert refused.value.error.code == -32001
 
 
 @covers("C09")
