@@ -91,6 +91,11 @@ class Settings(BaseSettings):
     #: Tasks that may wait for a worker, 0: any number.
     queue_max: int = Field(default=0, ge=0)
 
+    #: Tasks that one `subscriptions/listen` may name; those beyond are not acknowledged, and have to be polled.
+    listen_max: int = Field(default=1_000, gt=0)
+    #: How often at most a listener is told of a change of one task's status message.
+    push_progress_ms: Milliseconds = 250
+
     #: Names of the request headers that are kept for the run. `authorization` is refused here: tokens are never stored.
     headers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
     #: Refuse a `tasks/*` request by HTTP that carries no `Mcp-Name` header (real clients omit it, so off by default).

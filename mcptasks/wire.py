@@ -10,7 +10,8 @@ import json
 import re
 from typing import Any, Final, Literal, cast
 
-from mcp_types import Request, RequestParams, Result
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import Notification, Request, RequestParams, Result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import field_validator
 
@@ -119,7 +120,19 @@ def created(record: Record) -> dict[str, Any]:
 
 def detailed(record: Record) -> dict[str, Any]:
     """`GetTaskResult`: `resultType: "complete"` and exactly the payload of the status (SEP-2663, Getting Tasks)."""
-    out: dict[str, Any] = {"resultType": "complete", **_task(record)}
+    return {"resultType": "complete", **_detailed(record)}
+
+
+def pushed(record: Record, subscription: int | str) -> dict[str, Any]:
+    """Parameters of `notifications/tasks`: the task as `tasks/get` answers it, which is no result here (SEP-2663).
+
+    `subscription`: the request id of the `subscriptions/listen` on whose stream it is sent.
+    """
+    return {**_detailed(record), "_meta": {SUBSCRIPTION_ID_META_KEY: subscription}}
+
+
+def _detailed(record: Record) -> dict[str, Any]:
+    out = _task(record)
     match record.status:
         case Status.PARKED:
             out["inputRequests"] = dict(record.questions)
@@ -140,6 +153,13 @@ def input_request(question: Question) -> dict[str, Any]:
 def complete() -> dict[str, Any]:
     """The empty acknowledgement of `tasks/update` and `tasks/cancel` (SEP-2663)."""
     return {"resultType": "complete"}
+
+
+class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
+    """`notifications/tasks`. Its parameters are a plain dict, for the same reason as the results above."""
+
+    method: Literal["notifications/tasks"] = "notifications/tasks"
+    params: dict[str, Any]
 
 
 class TaskIdParams(RequestParams):

@@ -18,7 +18,7 @@ _DUTIES: Final = {
     "P01": "server/discover advertises the extension with an empty object, and no capabilities.tasks",
     "P02": "a declaration counts for the request that carries it and for no other",
     "P03": "a required tool without the declaration: -32021 that names the extension",
-    "P04": "tasks/get, update and cancel without the declaration: -32021, and the task is untouched",
+    "P04": "tasks/get, update, cancel, listening to taskIds undeclared: -32021, and the task is untouched",
     "P05": "the server alone decides; an old `task` hint changes nothing, whatever it holds",
     "P06": "tasks/list and tasks/result do not exist; clients of older versions never see a task",
     # -- shapes
@@ -55,7 +55,11 @@ _DUTIES: Final = {
     "P60": "unknown, expired and foreign ids get one answer, -32602, in get, update and cancel",
     "P61": "a wrong Mcp-Name on tasks/*: -32020 and HTTP 400; encoded values decoded; missing: fine unless strict",
     "P62": "store away: -32603 within seconds, no half-made task, plain tools go on",
-    "P80": "every tasks/* request is checked against the caller's identity, not a connection",
+    # -- push
+    "P70": "listening to taskIds: acknowledged with the caller's own ids; then the full task as tasks/get has it",
+    "P71": "no progress and no log message on a listener's stream",
+    "P72": "the state at the time of listening is sent once, so that nothing is missed in between",
+    "P80": "every tasks/* request and every task listened to is checked against the caller's identity",
     "P81": "without authentication the id is the secret: the server logs no full id at INFO or above",
 }
 

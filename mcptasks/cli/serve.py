@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from mcptasks.cli.target import load_target
 from mcptasks.errors import ConfigurationError
+from mcptasks.server.subscriptions import end_streams
 
 #: uvicorn's own, so that `--log-level` rules it too.
 log: Final = logging.getLogger("uvicorn.error")
@@ -47,7 +48,7 @@ def _log_in_lines() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says where it serves: uvicorn does not when it is given its socket, and the port may have been chosen here."""
+    """uvicorn, saying where it serves (the port may have been chosen here) and ending what has no end of its own."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """It takes connections, and the log has the URL."""
@@ -55,6 +56,11 @@ class _Server(uvicorn.Server):
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             log.info("mcptasks serve: serving http://%s:%d/mcp", f"[{host}]" if ":" in host else host, port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open requests were waited for; those that listen to tasks, which have no end of their own, were ended."""
+        end_streams()
+        await super().shutdown(sockets)
 
 
 def _http_app(mcp: Any, target: str, host: str, *, json_response: bool, stateless: bool) -> ASGIApp:

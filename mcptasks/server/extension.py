@@ -27,6 +27,7 @@ from mcptasks.server.intake import Call, Intake
 from mcptasks.server.owner import OwnerOf, owner_of, token_owner
 from mcptasks.server.refusals import not_found, undeclared
 from mcptasks.server.rounds import Settling, Waiting
+from mcptasks.server.subscriptions import Subscriptions
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import EXTENSION, MODERN, TaskIdParams, UpdateParams, check_depth, complete, created, detailed
 
@@ -49,6 +50,8 @@ class TasksExtension(Extension):
     def __init__(self, store: TaskStore, owner: OwnerOf = token_owner) -> None:
         self._store = store
         self._owner = owner
+        #: Those who listen to its tasks.
+        self.subscriptions = Subscriptions(store, owner)
         self._server: _Server | None = None
         #: True once a server was made with this extension.
         self.installed = False
@@ -60,6 +63,7 @@ class TasksExtension(Extension):
         if keys := self._store.settings.request_state_keys:
             seams.share_request_state(mcp, [key.get_secret_value() for key in keys])
         mcp.middleware.append(_forget_task_hint)
+        mcp.middleware.append(self.subscriptions.listen)
 
     def methods(self) -> Sequence[MethodBinding]:
         """`tasks/get`, `tasks/update`, `tasks/cancel`, for the protocol versions that know extensions (P06)."""

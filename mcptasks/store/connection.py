@@ -27,6 +27,9 @@ _SLOTS: Final = 32
 #: Of our own scripts' errors, what tells a mistake in them from a store that refuses.
 _SCRIPT_BUG: Final = "user_script:"
 
+#: A connection that lay idle for this long is tried before it is used.
+_PROBE_S: Final = 15
+
 #: Stands for a URL of which nothing can be shown, because any part of it may be the password.
 UNREADABLE: Final = "(a URL that cannot be read)"
 
@@ -46,7 +49,8 @@ class Connection:
         """The running loop's client."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._client = self._connect(self._settings.store_timeout_ms / 1000)
+            # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
+            self._client = self._connect(self._settings.store_timeout_ms / 1000, retries=1, probe_s=_PROBE_S)
             self._runner = Runner(self._client)
             self._slots = asyncio.Semaphore(_SLOTS)
             self._loop = loop
@@ -83,11 +87,15 @@ class Connection:
             async with asyncio.timeout(self._settings.store_timeout_ms / 1000):
                 await slots.acquire()
 
-    def blocking_client(self) -> Redis:
-        """A client of its own whose reads may wait for ever: redis-py's default of 5 s would end a subscription."""
-        return self._connect(None)
+    def blocking_client(self, *, retries: int = 1) -> Redis:
+        """A client of its own whose reads may wait for ever: redis-py's default of 5 s would end a subscription.
 
-    def _connect(self, read_timeout_s: float | None) -> Redis:
+        Who reads probes a silent connection; redis-py's own probe would get between the probe and its answer.
+        `retries`: how often it connects again by itself, silently; what was published meanwhile is not heard.
+        """
+        return self._connect(None, retries=retries, probe_s=0)
+
+    def _connect(self, read_timeout_s: float | None, *, retries: int, probe_s: int) -> Redis:
         connect_s = self._settings.store_timeout_ms / 1000
         return Redis.from_url(
             self._settings.redis_url,
@@ -97,9 +105,8 @@ class Connection:
             socket_timeout=read_timeout_s,
             socket_connect_timeout=connect_s,
             socket_keepalive=True,
-            health_check_interval=15,
-            # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
-            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+            health_check_interval=probe_s,
+            retry=Retry(NoBackoff(), retries, supported_errors=(RedisConnectionError,)),
         )
 
     async def aclose(self) -> None:

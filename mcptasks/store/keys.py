@@ -21,6 +21,7 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | workers                    | hash  | node name -> the worker's own word on its health (JSON)          |
 | sweeper                    | text  | which worker sweeps now                                          |
 | wakes                      | channel: `cancel <id>`, `answer <id>`, `lost <id> <token>`       |
+| task:{id}                  | channel, too: `<revision>` or `<revision> progress` of a change that clients can see |
 """
 
 from __future__ import annotations

@@ -6,8 +6,10 @@ write; nothing is half done then, because a script either ran or did not.
 
 from __future__ import annotations
 
+from mcptasks.settings import Settings
 from mcptasks.store.admission import AdmissionTransitions
 from mcptasks.store.callers import CallerTransitions
+from mcptasks.store.changes import Changes
 from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
@@ -16,6 +18,12 @@ from mcptasks.store.upkeep import UpkeepTransitions
 class TaskStore(CallerTransitions, RunTransitions, UpkeepTransitions, AdmissionTransitions, RegistryTransitions):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        #: For those who want to know when a task has changed.
+        self.changes = Changes(settings, self.keys, self.connection)
+
     async def aclose(self) -> None:
         """The running loop's connections are closed."""
+        await self.changes.aclose()
         await self.connection.aclose()

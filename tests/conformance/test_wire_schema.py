@@ -34,6 +34,9 @@ COMPLETED: dict[str, Any] = {**WORKING, "status": "completed", "result": RESULT}
 FAILED: dict[str, Any] = {**WORKING, "status": "failed", "error": ERROR}
 CANCELLED: dict[str, Any] = {**WORKING, "status": "cancelled"}
 EMPTY: dict[str, Any] = {"resultType": "complete"}
+LISTENED: dict[str, Any] = {"_meta": {"io.modelcontextprotocol/subscriptionId": 7}}
+PUSH: dict[str, Any] = {"status": "working", **TASK, **LISTENED}
+ACKNOWLEDGE: dict[str, Any] = {"notifications": {"taskIds": [TASK["taskId"]]}, **LISTENED}
 
 ROOTS = {"method": "roots/list"}
 URL = {"method": "elicitation/create", "params": {"mode": "url", "message": "Sign in", "url": "https://example.org/"}}
@@ -41,6 +44,11 @@ SAMPLING = {
     "method": "sampling/createMessage",
     "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}], "maxTokens": 10},
 }
+
+
+def without(document: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
+
 
 GOOD: list[tuple[Kind, dict[str, Any]]] = [
     ("create", CREATE),
@@ -59,11 +67,22 @@ GOOD: list[tuple[Kind, dict[str, Any]]] = [
     ("update", EMPTY),
     ("update", {**EMPTY, **STAMP}),
     ("cancel", EMPTY),
+    ("push", PUSH),
+    ("push", {**PUSH, "ttlMs": None, "statusMessage": "3 of 7", "pollIntervalMs": 5_000}),
+    *(("push", {**without(state, "resultType"), **LISTENED}) for state in (PARKED, COMPLETED, FAILED, CANCELLED)),
+    ("acknowledge", ACKNOWLEDGE),
+    ("acknowledge", {**ACKNOWLEDGE, "notifications": {"taskIds": [], "toolsListChanged": True}}),
 ]
 
+#: How messages of each kind travel.
+NOTIFICATIONS = {"push": "notifications/tasks", "acknowledge": "notifications/subscriptions/acknowledged"}
 
-def without(document: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name != key}
+
+def enveloped(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
+    """The whole JSON-RPC message."""
+    if kind in NOTIFICATIONS:
+        return {"jsonrpc": "2.0", "method": NOTIFICATIONS[kind], "params": document}
+    return {"jsonrpc": "2.0", "id": 1, "result": document}
 
 
 #: The original schema (ext-tasks e434597) refuses each of these too.
@@ -96,6 +115,12 @@ BAD: list[tuple[Kind, dict[str, Any]]] = [
     ("update", {}),
     ("update", {"resultType": "task"}),
     ("cancel", {"resultType": None}),
+    *(("push", without(PUSH, key)) for key in ("status", *TASK)),
+    ("push", {**PUSH, "status": "completed"}),
+    ("push", {**PUSH, "ttlMs": 0.5}),
+    ("push", {**PUSH, "statusMessage": None}),
+    ("acknowledge", {**ACKNOWLEDGE, "notifications": {"taskIds": [7]}}),
+    ("acknowledge", {**ACKNOWLEDGE, "notifications": {"taskIds": TASK["taskId"]}}),
 ]
 
 #: The original leaves its objects open; these break its prose or our own rules (protocol.md P10-P14, P24).
@@ -129,22 +154,28 @@ STRICTER: list[tuple[Kind, dict[str, Any]]] = [
     ("get", {**CANCELLED, "error": ERROR}),
     ("update", {**EMPTY, "taskId": TASK["taskId"]}),
     ("cancel", {**EMPTY, "status": "cancelled"}),
+    ("push", {**PUSH, "resultType": "complete"}),
+    ("push", {**PUSH, "result": RESULT}),
+    ("push", {**PUSH, "status": "failed", "error": ERROR, "task": TASK}),
+    ("push", without(PUSH, "_meta")),
+    ("push", {**PUSH, "_meta": {}}),
+    ("acknowledge", {**ACKNOWLEDGE, "notifications": {}}),
+    ("acknowledge", {**ACKNOWLEDGE, "notifications": {"taskIds": [TASK["taskId"]] * 2}}),
+    ("acknowledge", without(ACKNOWLEDGE, "_meta")),
 ]
 
 
 @pytest.mark.parametrize(("kind", "document"), GOOD)
 def test_what_the_spec_shows_is_accepted_in_every_form(kind: Kind, document: dict[str, Any]) -> None:
-    """ext-tasks e434597, shapes of CreateTaskResult, GetTaskResult, UpdateTaskResult, CancelTaskResult (P10-P13)."""
-    response = {"jsonrpc": "2.0", "id": 1, "result": document}
-
+    """ext-tasks e434597, shapes of the four results (P10-P13), TaskStatusNotification and the acknowledgement (P70)."""
     assert document == validate(kind, document)
     assert document == validate(kind, json.dumps(document))
-    assert document == validate(kind, json.dumps(response).encode())
+    assert document == validate(kind, json.dumps(enveloped(kind, document)).encode())
 
 
 @pytest.mark.parametrize(("kind", "document"), [*BAD, *STRICTER])
 def test_what_the_spec_forbids_is_refused(kind: Kind, document: dict[str, Any]) -> None:
-    """ext-tasks e434597 and protocol.md P10-P14: required keys, types, nothing of another status."""
+    """ext-tasks e434597 and P10-P14, P70: required keys, types, nothing of another status."""
     with pytest.raises(AssertionError, match=f"^{kind} "):
         validate(kind, document)
 
@@ -165,6 +196,13 @@ def test_bytes_that_are_not_one_json_object_are_refused(spoil: Callable[[str], b
     """Ours: the raw bytes are what is validated, not what a lenient parser made of them."""
     with pytest.raises(AssertionError, match=r"not one JSON value|not a JSON object"):
         validate("create", spoil(json.dumps(CREATE)))
+
+
+@pytest.mark.parametrize("broken", [{"jsonrpc": "1.0"}, {"id": 1}, {"method": "notifications/message"}, {"params": []}])
+def test_a_notification_needs_its_json_rpc_envelope(broken: dict[str, Any]) -> None:
+    """JSON-RPC 2.0: version, method and parameters, and no id, or it would want an answer."""
+    with pytest.raises(AssertionError, match=r"^notification "):
+        validate("push", {**enveloped("push", PUSH), **broken})
 
 
 @pytest.mark.parametrize("broken", [{"id": None}, {"jsonrpc": "1.0"}, {"error": ERROR}, {"result": [EMPTY]}])

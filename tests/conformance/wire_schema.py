@@ -11,7 +11,10 @@ from jsonschema import Draft202012Validator, TypeChecker
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 
-Kind: TypeAlias = Literal["create", "get", "update", "cancel"]
+Kind: TypeAlias = Literal["create", "get", "update", "cancel", "push", "acknowledge"]
+
+#: What is sent unasked, by the method that its envelope must have.
+_UNASKED: Final = {"push": "notifications/tasks", "acknowledge": "notifications/subscriptions/acknowledged"}
 
 _SCHEMA: Final[dict[str, Any]] = json.loads((Path(__file__).parent / "schema" / "tasks.schema.json").read_text())
 
@@ -31,18 +34,23 @@ def _validator(definition: str) -> Validator:
 
 
 def validate(kind: Kind, payload: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
-    """The payload is a valid answer of this kind; the value is its result object.
+    """The payload is a valid message of this kind; the value is its result, or the parameters of a notification.
 
     Args:
-        kind: `create` for a `tools/call` that made a task; `get`, `update`, `cancel` for the `tasks/*` method.
+        kind: `create` for a `tools/call` that made a task; `get`, `update`, `cancel` for the `tasks/*` method; `push`
+            for `notifications/tasks`; `acknowledge` for what a listener is told first.
         payload: raw bytes or text of one JSON value, or the value itself. With a `jsonrpc` key it is a whole JSON-RPC
-            response, whose envelope is checked too; without one it is the result.
+            message, whose envelope is checked too; without one it is the result or the parameters.
 
     Raises:
         AssertionError: it is not; every violation is named with its place in the document.
     """
     document = _parse(payload) if isinstance(payload, bytes | str) else dict(payload)
-    if "jsonrpc" in document:
+    if "jsonrpc" in document and kind in _UNASKED:
+        _check("notification", document)
+        assert document["method"] == _UNASKED[kind], f"{kind} does not go by {document['method']}"
+        document = document["params"]
+    elif "jsonrpc" in document:
         _check("response", document)
         document = document["result"]
     _check(kind, document)

@@ -79,6 +79,7 @@ async def test_every_key_of_an_unfinished_task_dies_at_one_moment_which_nothing_
 async def test_an_ended_task_is_kept_one_more_ttl_as_one_unit(store: TaskStore, peek: Peek, how: str) -> None:
     """P33: a terminal task is kept one more ttl after it ended, its idempotency key with it."""
     task_id = await whole(store)
+    peek.age(task_id)
     match how:
         case "finished":
             await store.answer(task_id, ANN, {"q": 1})

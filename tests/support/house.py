@@ -20,6 +20,7 @@ from mcptasks import Tasks
 from mcptasks.server.owner import OwnerOf, token_owner
 from mcptasks.settings import Settings
 from tests.support.inline_fleet import InlineFleet
+from tests.support.listening import Listener, listening
 from tests.support.raw_client import URL, RawClient
 
 #: Registers a test's tools on a server.
@@ -49,17 +50,23 @@ class Gate:
 
 
 class Bearers:
-    """Knows the bearers that look like `subject@client!issuer#serial`; all but the subject may be missing."""
+    """Knows the bearers that look like `subject@client!issuer#serial`; all but the subject may be missing.
+
+    A serial such as `until=1700000000` says until when the token is good, in Unix seconds.
+    """
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """The identity that the token's own text names; nobody for "stranger"."""
         if token == "stranger":
             return None
-        identity = token.partition("#")[0]
+        identity, _, serial = token.partition("#")
         identity, _, issuer = identity.partition("!")
         subject, _, client = identity.partition("@")
         claims = {"iss": issuer or str(_ISSUER)}
-        return AccessToken(token=token, client_id=client or "app", scopes=[], subject=subject, claims=claims)
+        until = int(serial.removeprefix("until=")) if serial.startswith("until=") else None
+        return AccessToken(
+            token=token, client_id=client or "app", scopes=[], subject=subject, claims=claims, expires_at=until
+        )
 
 
 class NoTasks:
@@ -82,8 +89,11 @@ class House:
     _lifespan: Any
     _stack: AsyncExitStack
     _doors: dict[int, AsyncExitStack] = field(default_factory=dict[int, AsyncExitStack])
+    _apps: dict[int, Starlette] = field(default_factory=dict[int, Starlette])
     #: The first server; its client comes with the house.
     mcp: MCPServer = field(init=False)
+    #: What makes the first server's tools durable.
+    tasks: Tasks = field(init=False)
 
     def make_server(self, *, auth: bool | None = None) -> tuple[MCPServer, Tasks]:
         """A server as a user writes it, except that the fleet is ours: `serve` stands for `bind`."""
@@ -121,6 +131,12 @@ class House:
         """The server behind this client is gone."""
         await self._doors.pop(id(client.http)).aclose()
 
+    @asynccontextmanager
+    async def listen(self, client: RawClient, *task_ids: str, **more: Any) -> AsyncGenerator[Listener]:
+        """A stream on which the client is told of the tasks."""
+        async with listening(self._apps[id(client.http)], client, list(task_ids), **more) as listener:
+            yield listener
+
     async def _open(self, mcp: MCPServer, **caller: Any) -> RawClient:
         app = mcp.streamable_http_app(json_response=True)
         door = await self._stack.enter_async_context(AsyncExitStack())
@@ -128,7 +144,7 @@ class House:
         http = await door.enter_async_context(
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=URL, timeout=60)
         )
-        self._doors[id(http)] = door
+        self._doors[id(http)], self._apps[id(http)] = door, app
         return RawClient(http=http, **caller)
 
 
@@ -171,6 +187,6 @@ async def house(
         async with AsyncExitStack() as stack:
             home = House(settings, InlineFleet(), tools, owner, auth, lifespan, stack)
             mcp, tasks = home.make_server()
-            home.mcp = mcp
+            home.mcp, home.tasks = mcp, tasks
             await stack.enter_async_context(home.fleet.working(settings, mcp))
             yield home, await home.open_server(mcp, tasks, **caller)

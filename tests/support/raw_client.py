@@ -173,10 +173,22 @@ class RawClient:
         meta: Mapping[str, Any] | None = None,
     ) -> Reply:
         """One request. A header of None is left out."""
+        body, sent = self.written(method, params, headers=headers, meta=meta)
+        return await self._post(body, sent)
+
+    def written(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str | None] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> tuple[bytes, dict[str, str]]:
+        """The request's body and headers, as `send` sends them."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": self._params(params, meta)}
         name = params.get(_NAMED.get(method, ""))
         standing = {"Mcp-Name": name if isinstance(name, str) and name.isascii() and name.isprintable() else None}
-        return await self.post(json.dumps(body).encode(), method, {**standing, **(headers or {})})
+        return json.dumps(body).encode(), self._headers(method, {**standing, **(headers or {})})
 
     def envelope(self) -> dict[str, Any]:
         """What every request of the modern protocol carries under `_meta`."""
@@ -194,15 +206,19 @@ class RawClient:
 
     async def post(self, body: bytes, method: str, headers: Mapping[str, str | None]) -> Reply:
         """These very bytes."""
+        return await self._post(body, self._headers(method, headers))
+
+    def _headers(self, method: str, more: Mapping[str, str | None]) -> dict[str, str]:
         sent: dict[str, str | None] = {
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
             "MCP-Protocol-Version": VERSION,
             "Mcp-Method": method,
             "Authorization": None if self.token is None else f"Bearer {self.token}",
-            **headers,
+            **more,
         }
-        response = await self.http.post(
-            URL, content=body, headers={name: value for name, value in sent.items() if value is not None}
-        )
+        return {name: value for name, value in sent.items() if value is not None}
+
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        response = await self.http.post(URL, content=body, headers=headers)
         return Reply(response.status_code, response.content)

@@ -23,12 +23,15 @@ local function index_add(index, score, member, gone)
   end
 end
 
--- The record changed. `visible`: a client could see it, so lastUpdatedAt moves, and never backwards.
-local function touch(task, visible)
-  redis.call('HINCRBY', task, 'rev', 1)
+-- The record changed. `visible`: a client could see it, so lastUpdatedAt moves, never backwards and never twice to the
+-- same moment, which makes it an order of what clients see; and whoever listens to the task hears the new revision, on
+-- the channel that has the record's name. `kind` stands behind the revision where a listener may take its time.
+local function touch(task, visible, kind)
+  local rev = redis.call('HINCRBY', task, 'rev', 1)
   if visible then
     local before = tonumber(redis.call('HGET', task, 'updated') or '0')
-    redis.call('HSET', task, 'updated', int(math.max(now, before)))
+    redis.call('HSET', task, 'updated', int(math.max(now, before + 1)))
+    redis.call('PUBLISH', task, int(rev) .. (kind or ''))
   end
 end
 
