@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
 
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
@@ -211,6 +212,24 @@ class DetailedTask(_Task):
     def terminal(self) -> bool:
         """Nothing changes any more."""
         return self.status in ("completed", "failed", "cancelled")
+
+    @property
+    def looks(self) -> tuple[str, str, str | None]:
+        """What differs between two states of the task that a caller wants to hear of."""
+        return self.status, self.last_updated_at, self.status_message
+
+    def older_than(self, other: DetailedTask) -> bool:
+        """The other state came later; False where their times do not say."""
+        mine, its = _moment(self.last_updated_at), _moment(other.last_updated_at)
+        return mine is not None and its is not None and mine < its
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class GetTask(Request[TaskIdParams, Literal["tasks/get"]]):

@@ -70,6 +70,7 @@ async def connect(
     roots: ListRootsFnT | None = None,
     on_status: Callable[[DetailedTask], Awaitable[None]] | None = None,
     read_timeout_seconds: float = 30.0,
+    listen: bool = True,
 ) -> AsyncGenerator[Connection]:
     """Yields a connected client that knows tasks; it survives restarts of the server while tasks are waited for.
 
@@ -77,14 +78,14 @@ async def connect(
         url: of the server's streamable HTTP endpoint, such as "http://127.0.0.1:8000/mcp".
         headers: sent with every request, such as `Authorization`.
         elicitation: answers the questions of tools; so do `sampling` and `roots`, each in the SDK's own signature.
-        on_status: see `TasksClient`.
+        on_status: see `TasksClient`, and so for `listen`.
         read_timeout_seconds: bounds each single request about a task, never the task.
 
     Raises:
         ConnectionError: no MCP server answers at the URL.
         MCPError: one answers, but refuses.
     """
-    tasks = TasksClient(on_status=on_status, read_timeout_seconds=read_timeout_seconds)
+    tasks = TasksClient(on_status=on_status, read_timeout_seconds=read_timeout_seconds, listen=listen)
     http = _SteadyHTTP(headers=dict(headers or {}), timeout=_TIMEOUT)
     sdk = Client(
         streamable_http_client(url, http_client=http),

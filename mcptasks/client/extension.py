@@ -6,14 +6,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import anyio
-from mcp.client import ClaimContext, Client, ClientExtension, ClientSession, ResultClaim
+from mcp.client import ClaimContext, Client, ClientExtension, ClientSession, NotificationBinding, ResultClaim
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CallToolResult, RequestParamsMeta
 
 from mcptasks.client.handle import TaskHandle, Watching
 from mcptasks.client.polling import Pause, pause
+from mcptasks.client.push import Listener
 from mcptasks.model import iso
 from mcptasks.wire import EXTENSION, IDEMPOTENCY_META, CreateTaskResult, DetailedTask
 
@@ -41,6 +43,8 @@ class TasksClient(ClientExtension):
             `lastUpdatedAt` or status message; what it raises ends that wait, not the task.
         read_timeout_seconds: bounds each single request about a task, never the task; a call's own
             `read_timeout_seconds` goes before it.
+        listen: let the server tell of changes where it can, over one stream per session for all tasks that are waited
+            for; False polls only, for a proxy that allows no long answers.
         pause: how to wait between polls; for tests, and for whatever can wake the `Bell` early.
     """
 
@@ -51,13 +55,20 @@ class TasksClient(ClientExtension):
         *,
         on_status: Callable[[DetailedTask], Awaitable[None]] | None = None,
         read_timeout_seconds: float = 30.0,
+        listen: bool = True,
         pause: Pause = pause,
     ) -> None:
         self._on_status, self._read_timeout_seconds, self._pause = on_status, read_timeout_seconds, pause
+        self._listens = listen
+        self._listeners = WeakKeyDictionary[ClientSession, Listener]()
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         """`resultType: "task"` of `tools/call`."""
         return [ResultClaim(result_type="task", model=CreateTaskResult, resolve=self._resolve)]
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        """`notifications/tasks`."""
+        return [NotificationBinding(method="notifications/tasks", params_type=DetailedTask, handler=self._deliver)]
 
     @classmethod
     async def start(
@@ -116,7 +127,8 @@ class TasksClient(ClientExtension):
         tasks = cls._of(client)
         if not task_id:
             raise ValueError("There is no task to attach to: the id is empty (that call was answered at once)")
-        return TaskHandle(client.session, task_id, tasks._watching(read_timeout_seconds))
+        session = client.session
+        return TaskHandle(session, task_id, tasks._watching(read_timeout_seconds), listener=tasks._listener(session))
 
     @classmethod
     def _of(cls, client: Client) -> TasksClient:
@@ -139,7 +151,19 @@ class TasksClient(ClientExtension):
         self, session: ClientSession, created: CreateTaskResult, timeout: float | None, *, tool: str | None
     ) -> TaskHandle:
         watching, hint_ms = self._watching(timeout), created.poll_interval_ms
-        return TaskHandle(session, created.task_id, watching, tool=tool, hint_ms=hint_ms, fresh=True)
+        listener = self._listener(session)
+        return TaskHandle(session, created.task_id, watching, tool=tool, hint_ms=hint_ms, fresh=True, listener=listener)
+
+    def _listener(self, session: ClientSession) -> Listener | None:
+        if not self._listens:
+            return None
+        return self._listeners.setdefault(session, Listener(session))
+
+    async def _deliver(self, task: DetailedTask) -> None:
+        # The SDK does not say which session a notification came by. Where several share this object the task's id
+        # tells: it is a secret of its server and its caller.
+        for listener in tuple(self._listeners.values()):
+            listener.deliver(task)
 
     def _done(self, session: ClientSession, result: CallToolResult) -> TaskHandle:
         now = iso(time.time_ns() // 1_000_000)

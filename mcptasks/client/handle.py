@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -12,7 +13,8 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, EmptyResult, ErrorData
 from pydantic import BaseModel, ValidationError
 
 from mcptasks.client.errors import TaskFailed, cancelled
-from mcptasks.client.polling import Bell, Pause, Polls, pause, persist
+from mcptasks.client.polling import Ear, Pause, Polls, pause, persist
+from mcptasks.client.push import Listener
 from mcptasks.client.questions import Answers, Questions
 from mcptasks.model import label
 from mcptasks.wire import CancelTask, DetailedTask, GetTask, TaskIdParams, UpdateParams, UpdateTask
@@ -36,8 +38,10 @@ class TaskHandle:
 
     Single requests (`get`, `update`, `cancel`) raise what the server answers. Waiting (`result`, `wait`, `changes`)
     polls: first after 10 ms, then at doubling pauses up to the server's `pollIntervalMs` (10 ms to one hour; 1 s where
-    that is absent, not positive or beyond a day), and at once after an `update` or `cancel` through this handle. It
-    survives up to seven failed requests in a row (about half a minute); -32602, an unknown task, ends it at once.
+    that is absent, not positive or beyond a day), and at once after an `update` or `cancel` through this handle. Where
+    the server pushes (`subscriptions/listen`), a wait that lasts is told instead, and polls every 30 s at most, unless
+    the stream breaks. It survives up to seven failed requests in a row (about half a minute); -32602, an unknown task,
+    ends it at once. A state that is older than one already seen is passed over, and nothing undoes an end.
     """
 
     def __init__(
@@ -49,12 +53,14 @@ class TaskHandle:
         tool: str | None = None,
         hint_ms: int | None = None,
         fresh: bool = False,
+        listener: Listener | None = None,
         done: tuple[DetailedTask, CallToolResult] | None = None,
     ) -> None:
         self.task_id = task_id
         """The task's whole id, to keep for `attach`; empty where the server answered at once and made no task."""
         self._session, self._watching, self._tool, self._hint_ms, self._fresh = session, watching, tool, hint_ms, fresh
-        self._bell, self._answers = Bell(), Answers()
+        self._ear, self._answers, self._listener = Ear(self._see), Answers(), listener
+        self._newest: DetailedTask | None = None
         self._status = "completed" if done else "not finished"
         self._final, self._result = done or (None, None)
 
@@ -74,10 +80,8 @@ class TaskHandle:
             return self._final
         request = GetTask(params=TaskIdParams(task_id=self.task_id))
         task = await self._session.send_request(request, DetailedTask, self._watching.read_timeout_seconds)
-        self._status, self._fresh = task.status, False
-        if task.terminal:
-            self._final = task
-        return task
+        self._fresh = False
+        return self._see(task)
 
     async def update(self, answers: Mapping[str, BaseModel | Mapping[str, Any]]) -> None:
         """The answers are stored by the server and their keys are never put to this client's callbacks any more.
@@ -96,7 +100,7 @@ class TaskHandle:
                 UpdateTask(params=params), EmptyResult, self._watching.read_timeout_seconds
             )
         self._answers.answered.update(wire)
-        self._bell.ring()
+        self._ear.bell.ring()
 
     async def cancel(self) -> None:
         """The server has stored the wish to cancel. The task may still complete or fail; a finished one is unchanged.
@@ -107,7 +111,7 @@ class TaskHandle:
         if self.task_id:
             request = CancelTask(params=TaskIdParams(task_id=self.task_id))
             await self._session.send_request(request, EmptyResult, self._watching.read_timeout_seconds)
-        self._bell.ring()
+        self._ear.bell.ring()
 
     # ------------------------------------------------------------------------------------------ waiting
 
@@ -152,11 +156,11 @@ class TaskHandle:
         """
 
         async def watch() -> DetailedTask:
-            polls = self._polls()
-            while True:
-                task = await polls.next()
-                if task.terminal or (task.status in until and self._news(task)):
-                    return task
+            with self._polls() as polls:
+                while True:
+                    task = await polls.next()
+                    if task.terminal or (task.status in until and self._news(task)):
+                        return task
 
         return await self._within(timeout, watch)
 
@@ -169,20 +173,33 @@ class TaskHandle:
             TaskUnreachable: eight requests in a row failed; the task goes on.
             MCPError: -32602 for an unknown, expired or foreign task.
         """
-        polls, seen = self._polls(), None
-        while True:
-            task = await polls.next()
-            if (looks := _looks(task)) != seen:
-                seen = looks
-                yield task
-            if task.terminal:
-                return
+        seen = None
+        with self._polls() as polls:
+            while True:
+                task = await polls.next()
+                if task.looks != seen:
+                    seen = task.looks
+                    yield task
+                if task.terminal:
+                    return
 
     # ------------------------------------------------------------------------------------------ the parts of it
 
-    def _polls(self) -> Polls:
-        pause = self._watching.pause
-        return Polls(self._look, self.task_id, self._bell, pause, hint_ms=self._hint_ms, due=self._fresh)
+    @contextmanager
+    def _polls(self) -> Generator[Polls]:
+        polls = Polls(self._look, self.task_id, self._ear, self._watching.pause, hint_ms=self._hint_ms, due=self._fresh)
+        with nullcontext() if self._listener is None else self._listener.hearing(self.task_id, self._ear):
+            yield polls
+
+    def _see(self, task: DetailedTask) -> DetailedTask:
+        """The newest state that is known, now that this one is. Polls and pushes overtake each other."""
+        if self._final is not None:
+            return self._final
+        if self._newest is None or not task.older_than(self._newest):
+            self._newest, self._status = task, task.status
+        if self._newest.terminal:
+            self._final = self._newest
+        return self._newest
 
     async def _look(self) -> DetailedTask:
         return self._final or await self.get()
@@ -192,7 +209,7 @@ class TaskHandle:
         return task.status != "input_required" or not questions.keys() <= self._answers.answered
 
     async def _send(self, key: str, answer: Any) -> None:
-        await persist(lambda: self.update({key: answer}), self._bell, self._watching.pause, self.task_id)
+        await persist(lambda: self.update({key: answer}), self._ear.bell, self._watching.pause, self.task_id)
 
     async def _within(self, timeout: float | None, wait: Callable[[], Awaitable[T]]) -> T:
         with anyio.move_on_after(timeout):
@@ -220,20 +237,17 @@ class TaskHandle:
         return task
 
     async def _follow(self, questions: Questions) -> DetailedTask:
-        polls, seen = self._polls(), None
-        while True:
-            task = await polls.next()
-            if (looks := _looks(task)) != seen:
-                seen = looks
-                if self._watching.on_status is not None:
-                    await self._watching.on_status(task)
-            if task.terminal:
-                return task
-            questions.show((task.input_requests or {}) if task.status == "input_required" else {})
-
-
-def _looks(task: DetailedTask) -> tuple[str, str, str | None]:
-    return task.status, task.last_updated_at, task.status_message
+        seen = None
+        with self._polls() as polls:
+            while True:
+                task = await polls.next()
+                if task.looks != seen:
+                    seen = task.looks
+                    if self._watching.on_status is not None:
+                        await self._watching.on_status(task)
+                if task.terminal:
+                    return task
+                questions.show((task.input_requests or {}) if task.status == "input_required" else {})
 
 
 def _dump(answer: BaseModel) -> dict[str, Any]:

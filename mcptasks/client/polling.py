@@ -23,6 +23,9 @@ CAP_MS: Final = 3_600_000
 #: A hint beyond a day is no pace but a mistake (seconds since 1970, a wrong unit).
 JUNK_MS: Final = 86_400_000
 
+#: The pause of a wait that is told of every change: it asks all the same, because what is told can get lost.
+QUIET_MS: Final = 30_000
+
 #: Failures in a row after which waiting gives up; with the pauses between them, a restart of half a minute is survived.
 MAX_FAILURES: Final = 8
 FIRST_RETRY_MS: Final = 250
@@ -34,7 +37,7 @@ T = TypeVar("T")
 
 
 class Bell:
-    """What a pause between two polls can be woken by: an answer that was sent, a cancel, later a notification.
+    """What a pause between two polls can be woken by: an answer that was sent, a cancel, a notification.
 
     Rings are counted: a ring that falls between a poll and the pause after it is not lost.
     """
@@ -53,6 +56,32 @@ class Bell:
         """Return once it has rung more than `heard` times."""
         while self.rings <= heard:
             await self._event.wait()
+
+
+class Ear:
+    """What one handle hears of its task without asking."""
+
+    def __init__(self, see: Callable[[DetailedTask], DetailedTask]) -> None:
+        """`see` is given each state that is pushed, and gives the newest one that is known."""
+        self._see = see
+        self.bell = Bell()
+        #: A push has come, and there is no reason to doubt that the next one will.
+        self.live = False
+        #: The newest state at the time of the latest push, and how many there were.
+        self.pushed: DetailedTask | None = None
+        self.pushes = 0
+
+    def hear(self, task: DetailedTask) -> None:
+        """This state was pushed; whoever waits looks at it."""
+        self.pushed, self.live = self._see(task), True
+        self.pushes += 1
+        self.bell.ring()
+
+    def doubt(self) -> None:
+        """Pushes may have been missed; whoever waits asks."""
+        if self.live:
+            self.live = False
+            self.bell.ring()
 
 
 class Pause(Protocol):
@@ -133,22 +162,22 @@ def _unreachable(task_id: str, last: MCPError | ValidationError | OSError) -> Ta
 
 
 class Polls:
-    """One wait's view of a task: each `next` is a poll, after a pause where one is due."""
+    """One wait's view of a task: each `next` is what was pushed meanwhile, or a poll after the pause that is due."""
 
     def __init__(
         self,
         look: Callable[[], Awaitable[DetailedTask]],
         task_id: str,
-        bell: Bell,
+        ear: Ear,
         pause: Pause,
         *,
         hint_ms: int | None = None,
         due: bool = False,
     ) -> None:
         """`due`: a pause stands before the first poll too, because the task was made just now."""
-        self._look, self._task_id, self._bell, self._pause = look, task_id, bell, pause
+        self._look, self._task_id, self._ear, self._pause = look, task_id, ear, pause
         self._hint_ms, self._due = hint_ms, due
-        self._backoff, self._heard = Backoff(), bell.rings
+        self._backoff, self._heard, self._pushes = Backoff(), ear.bell.rings, ear.pushes
 
     async def next(self) -> DetailedTask:
         """The task as it is now.
@@ -157,11 +186,26 @@ class Polls:
             TaskUnreachable: eight polls in a row failed.
             MCPError: polling again would not help, such as -32602 for an unknown task.
         """
-        if self._due:
-            await self._pause(self._backoff.next_ms(self._hint_ms), self._bell, self._heard)
-            if self._bell.rings > self._heard:
-                self._backoff.restart()
-        self._heard = self._bell.rings
-        task = await persist(self._look, self._bell, self._pause, self._task_id)
+        ear = self._ear
+        trusting = self._due and await self._rest()
+        self._heard = ear.bell.rings
+        if ear.pushed is not None and ear.pushes > self._pushes:
+            task = ear.pushed
+        else:
+            task = await persist(self._look, ear.bell, self._pause, self._task_id)
+            if trusting and ear.pushed is not None and task.looks != ear.pushed.looks:
+                ear.live = False  # it should have been told of this
+        self._pushes = ear.pushes
         self._hint_ms, self._due = task.poll_interval_ms, True
         return task
+
+    async def _rest(self) -> bool:
+        """The pause is over; whether it was the long one of who trusts to be told, and nothing cut it short."""
+        ear = self._ear
+        live = ear.live
+        delay_ms = max(QUIET_MS, ceiling_ms(self._hint_ms)) if live else self._backoff.next_ms(self._hint_ms)
+        await self._pause(delay_ms, ear.bell, self._heard)
+        if ear.bell.rings > self._heard:
+            self._backoff.restart()
+            return False
+        return live
