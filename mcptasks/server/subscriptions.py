@@ -93,7 +93,7 @@ class Subscriptions:
         require_client_extension(ctx, EXTENSION)
         task_ids = _task_ids(wanted)[: self._store.settings.listen_max]
         owner = await owner_of(self._owner, ctx)
-        honoured = await answering(self._store.owned(task_ids, owner))
+        honoured = await answering(lambda: self._store.owned(task_ids, owner))
         news = News(honoured, self._store.settings.push_progress_ms / 1000)
         session = _Acknowledging(ctx.session, honoured)
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
