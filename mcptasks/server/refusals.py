@@ -72,11 +72,7 @@ async def answering(transition: Callable[[], Awaitable[T]], *, patience_s: float
         except StoreUnavailable as exc:
             if anyio.current_time() >= deadline:
                 log.error("%s", exc)
-                # A frozen store may do what it was sent once it thaws, so the text cannot say that nothing was done.
-                text = (
-                    "The task store is not available; try again. With an idempotency key a repeated call is one call."
-                )
-                raise MCPError(INTERNAL_ERROR, text) from exc
+                raise MCPError(INTERNAL_ERROR, _AWAY) from exc
         except SchemaTooNew as exc:
             raise MCPError(INTERNAL_ERROR, str(exc)) from exc
         except (TooLarge, BadPayload) as exc:
