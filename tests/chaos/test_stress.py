@@ -29,6 +29,7 @@ TERMS: Final = Terms(
     resend_ms=1_000,
     countdowns_ms=(1_000,),
     countdown_budget=9,
+    deferrals_ms=(1_000,),
     questions_max=5,
     ttl_ms=10_000,
     max_attempts=2,
