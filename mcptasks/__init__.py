@@ -6,6 +6,7 @@ from mcptasks.policy import Mode, exponential, fixed
 from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
 from mcptasks.runtime.gathering import gather
 from mcptasks.runtime.retry import Retry
+from mcptasks.runtime.sleeping import sleep, sleep_until
 from mcptasks.runtime.steps import ClaimLost, StepFailed, step
 from mcptasks.settings import Settings
 from mcptasks.tasks import Tasks
@@ -27,5 +28,7 @@ __all__ = [
     "gather",
     "idempotency_key",
     "raise_if_cancelled",
+    "sleep",
+    "sleep_until",
     "step",
 ]

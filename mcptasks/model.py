@@ -40,6 +40,8 @@ class Status(StrEnum):
     RUNNING = "running"
     PARKED = "parked"
     RETRYING = "retrying"
+    #: Until a durable timer is due.
+    SLEEPING = "sleeping"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -278,8 +280,20 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """A durable timer that the tool waits for. One of the two times is given; one that is recorded keeps its moment."""
+
+    name: str
+    place: Place
+    #: From when it is recorded ...
+    delay_ms: int | None = None
+    #: ... or the moment, in Unix milliseconds by the store's clock.
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What a replay needs: questions, answers and steps by their names, and the guard state."""
+    """What a replay needs: questions, answers, steps and timers by their names, and the guard state."""
 
     #: Wire key -> digest of what was asked, place, and the first words of it.
     asked: dict[str, str] = field(default_factory=dict[str, str])
@@ -287,6 +301,8 @@ class Journal:
     answers: dict[str, Any] = field(default_factory=dict[str, Any])
     #: Name -> the step's place (`at`), and its `result` or its `error`.
     steps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    #: Name -> when it is due (Unix milliseconds), and its place.
+    timers: dict[str, str] = field(default_factory=dict[str, str])
     guard: Guard | None = None
 
 
@@ -300,6 +316,8 @@ class Claim:
     journal: Journal
     #: Numbers of the last progress that was stored, so that a replay does not repeat them.
     progress: float | None
+    #: The store's clock when the task was claimed.
+    at_ms: int
 
     @property
     def task_id(self) -> str:

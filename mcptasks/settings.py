@@ -84,6 +84,9 @@ class Settings(BaseSettings):
     answer_max: int = Field(default=256 * KIB, gt=0)
     questions_max: int = Field(default=64, gt=0)
 
+    #: How often a task may be run from the top, by answers, timers, retries and lost workers together.
+    replays_max: int = Field(default=1_000, gt=0)
+
     #: Unfinished tasks one caller may have, 0: any number. Without authentication all callers are one.
     owner_max: int = Field(default=0, ge=0)
     #: Unfinished tasks one tool may have, 0: any number.

@@ -37,6 +37,7 @@ _STATUS: Final = {
     Status.QUEUED: "working",
     Status.RUNNING: "working",
     Status.RETRYING: "working",
+    Status.SLEEPING: "working",
     Status.PARKED: "input_required",
     Status.COMPLETED: "completed",
     Status.FAILED: "failed",
@@ -100,10 +101,16 @@ def clean(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------------ server
 
 
+def _status(record: Record) -> str:
+    """A timer may set a task going whose questions are open: they stay answerable, so the client still sees them."""
+    asks = record.questions and not record.status.terminal
+    return "input_required" if asks else _STATUS[record.status]
+
+
 def _task(record: Record) -> dict[str, Any]:
     out: dict[str, Any] = {
         "taskId": record.task_id,
-        "status": _STATUS[record.status],
+        "status": _status(record),
         "createdAt": iso(record.created_ms),
         "lastUpdatedAt": iso(record.updated_ms),
         "ttlMs": record.ttl_ms,
@@ -134,12 +141,12 @@ def pushed(record: Record, subscription: int | str) -> dict[str, Any]:
 
 def _detailed(record: Record) -> dict[str, Any]:
     out = _task(record)
-    match record.status:
-        case Status.PARKED:
+    match out["status"]:
+        case "input_required":
             out["inputRequests"] = dict(record.questions)
-        case Status.COMPLETED:
+        case "completed":
             out["result"] = record.result
-        case Status.FAILED:
+        case "failed":
             out["error"] = record.error
         case _:
             pass

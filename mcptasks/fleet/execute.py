@@ -19,6 +19,7 @@ from mcptasks.runtime.outcome import (
     Outcome,
     Parked,
     Retrying,
+    Sleeping,
     Superseded,
     error,
     worker_lost,
@@ -134,7 +135,7 @@ def _dropped(portal: Portal, hint: Hint, answer: Next) -> str:
     if answer.outcome in ("PARKED", "EARLY"):
         if answer.hint is not None:
             portal.dispatcher.send(answer.hint)
-        return "parked" if answer.outcome == "PARKED" else "retrying"
+        return "parked" if answer.outcome == "PARKED" else answer.detail
     level = logging.ERROR if answer.outcome == "NEWER" else logging.INFO
     log.log(level, "Task %s: message for run %d dropped: %s", label(hint.task_id), hint.run, _why(answer))
     return answer.outcome.lower()
@@ -156,6 +157,10 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             if hint is not None:
                 portal.dispatcher.send(hint)
             return "parked"
+        case Sleeping(hint):
+            if hint is not None:
+                portal.dispatcher.send(hint)
+            return "sleeping"
         case Superseded(word):
             return word.lower()
         case Interrupted():

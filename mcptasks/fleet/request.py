@@ -13,6 +13,7 @@ _EVENTS: Final = {
     "cancelled": "task-revoked",
     "parked": "task-retried",
     "retrying": "task-retried",
+    "sleeping": "task-retried",
     "released": "task-retried",
 }
 
@@ -21,6 +22,7 @@ _EVENTS: Final = {
 _WAITS: Final = {
     "parked": "parked: waits for a person",
     "retrying": "retrying: the tool asked to be run again later",
+    "sleeping": "sleeping: waits for a timer of the tool",
     "released": "released: its worker went down, another one continues",
 }
 

@@ -7,7 +7,7 @@ sits on top. A question is answered from the journal, or the call is suspended u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn, cast
@@ -21,13 +21,20 @@ from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 from starlette.requests import Request
 
 from mcptasks.errors import ReplayMismatch
-from mcptasks.model import Journal, Question, Submission
+from mcptasks.model import Journal, Question, Submission, Timer
 from mcptasks.runtime.lanes import current_lane
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import Replay
 
 #: After the last news a pass waits this long for siblings (`gather`, task groups): what they ask is asked together.
 SETTLE_S: Final = 0.01
+
+#: The same where all that waits is known already: a timer has set the tool going beside an open question, and to let go
+#: would tell nobody anything.
+LINGER_S: Final = 1.0
+
+#: What is left of a sleep is slept on the worker if it is shorter: letting go and coming back takes about as long.
+SLEPT_IN_PLACE_MS: Final = 1_000
 
 _QUESTIONS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 
@@ -53,7 +60,14 @@ _step: Final[ContextVar[_Step | None]] = ContextVar("mcptasks_step", default=Non
 class TaskChannel:
     """`DispatchContext` (request side) and `Outbound` (connection side) of one pass over the tool."""
 
-    def __init__(self, submission: Submission, replay: Replay, reporter: Reporter, request: Request | None) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        replay: Replay,
+        reporter: Reporter,
+        request: Request | None,
+        now_ms: Callable[[], int],
+    ) -> None:
         self.transport = TransportContext(
             kind="mcptasks",
             can_send_request=submission.can_be_asked,
@@ -69,7 +83,9 @@ class TaskChannel:
         self._capabilities = submission.capabilities or {}
         self._replay = replay
         self._reporter = reporter
+        self._now_ms = now_ms
         self._waiting: dict[str, tuple[Question, asyncio.Event]] = {}
+        self._timers: dict[str, Timer] = {}
         #: Set while something waits for the runner.
         self._asked = asyncio.Event()
         #: Set unless a step is under way; before that nobody lets go of the tool.
@@ -115,6 +131,30 @@ class TaskChannel:
         if self.parked or answer is None:
             raise Parked(question.key)
         return answer
+
+    async def sleep(self, *, delay_ms: int | None = None, until_ms: int | None = None) -> None:
+        """Returns when that is over, in this pass or in a later one.
+
+        Raises:
+            Parked: the run was let go.
+        """
+        self._news += 1
+        try:
+            call = self._replay.timer(current_lane())
+        except ReplayMismatch as exc:
+            await self.give_up(str(exc))
+        now_ms = self._now_ms()
+        due_ms = self._replay.due_ms(call)
+        if due_ms is None:
+            due_ms = now_ms + delay_ms if delay_ms is not None else until_ms or 0
+        if (left_ms := due_ms - now_ms) < SLEPT_IN_PLACE_MS:
+            await asyncio.sleep(max(0, left_ms) / 1000)
+            self._news += 1
+            return
+        self._timers[call.name] = Timer(name=call.name, place=call.place, delay_ms=delay_ms, until_ms=until_ms)
+        with self._suspended():
+            await self.cancel_requested.wait()
+        raise Parked(call.name)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Dropped: progress and log notifications are not for tasks (SEP-2663), and nobody listens here for others."""
@@ -175,22 +215,33 @@ class TaskChannel:
         """The questions whose calls are suspended, in the order they were asked, each with its note."""
         return [(question, self._replay.note(question)) for question, _ in self._waiting.values()]
 
+    @property
+    def timers(self) -> list[Timer]:
+        """The timers that the tool waits for."""
+        return list(self._timers.values())
+
     async def settled(self) -> None:
         """Something waits for the runner, and the tool's other branches have asked or done what they were about to."""
+        quiet_s = 0.0
         while self.mismatch is None:
             await self._asked.wait()
             await self.steps_done.wait()
             seen = self._news
             await asyncio.sleep(SETTLE_S)
-            if seen == self._news and self._asked.is_set():
+            quiet_s = quiet_s + SETTLE_S if seen == self._news and self._asked.is_set() else 0.0
+            if quiet_s >= (SETTLE_S if self._tells_something_new() else LINGER_S):
                 return
+
+    def _tells_something_new(self) -> bool:
+        journal = self._replay.journal
+        return bool(self._waiting.keys() - journal.asked.keys() or self._timers.keys() - journal.timers.keys())
 
     def deliver(self, journal: Journal) -> None:
         """The suspended calls whose answers the journal now has go on."""
         self._replay.extend(journal)
         for key in [key for key in self._waiting if key in journal.answers]:
             self._waiting.pop(key)[1].set()
-        if not self._waiting:
+        if not self._waiting and not self._timers:
             self._asked.clear()
 
     def park(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mcptasks.model import Guard, Hint, Question, Reason
+from mcptasks.model import Guard, Hint, Question, Reason, Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,13 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class Sleeping:
+    """The task waits for a timer without a worker; `hint` is the message for its next run, None: the sweeper's."""
+
+    hint: Hint | None
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """The worker goes down and the tool has stopped unfinished: the claim is to be given back."""
 
@@ -67,15 +74,16 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Not an end yet: the tool wants answers. `guard`: it returned the questions instead of waiting for them."""
+    """Not an end yet: the tool waits. `guard`: it returned its questions instead of waiting for them."""
 
     #: Each with its note for the record: digest of what is asked, place, and a few words of it.
     questions: tuple[tuple[Question, str], ...]
     guard: Guard | None = None
+    timers: tuple[Timer, ...] = ()
 
 
 End = Completed | Failed | Cancelled | Retrying | Interrupted | Superseded
-Outcome = End | Parked | Deferred
+Outcome = End | Parked | Sleeping | Deferred
 
 
 def worker_lost(attempts: int) -> Failed:

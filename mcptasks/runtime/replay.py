@@ -105,6 +105,20 @@ class Replay:
             self._ahead = {one for one in self._ahead if not _within(self._records[one].lane, below)}
         return Call(name, place)
 
+    def timer(self, lane: Lane) -> Call:
+        """This pass's next sleep.
+
+        Raises:
+            ReplayMismatch: an earlier run did something else at this point.
+        """
+        name = _name(lane, "sleep", lane.use("sleep"))
+        return Call(name, self._come("t", name, lane, _timer_label(name)))
+
+    def due_ms(self, timer: Call) -> int | None:
+        """When the timer is due by the record; None: it has none."""
+        recorded = self.journal.timers.get(timer.name)
+        return None if recorded is None else int(recorded.split(" ")[0])
+
     def note(self, question: Question) -> str:
         """What is stored with the question: digest, place, and a few words of it."""
         return self._notes.get(question.key) or digest(question.method, question.params)
@@ -156,6 +170,8 @@ def _records(journal: Journal) -> Iterator[tuple[str, _Record]]:
             yield f"k:{key}", _Record(label, parts[2] if len(parts) == 4 else "", Place.parse(place))
     for name, step in journal.steps.items():
         yield f"s:{name}", _Record(_step_label(name), _lane_of(name), Place.parse(step["at"]))
+    for name, timer in journal.timers.items():
+        yield f"t:{name}", _Record(_timer_label(name), _lane_of(name), Place.parse(timer.split(" ")[1]))
 
 
 def _question_label(method: str, params: Mapping[str, Any]) -> str:
@@ -180,6 +196,10 @@ def _step_label(name: str) -> str:
     key, _, number = name.rpartition("#")
     key = key[key.index("@", 1) + 1 :] if key.startswith("@") else key
     return f"step {clean(key)!r}" + (f" (use {number})" if number != "1" else "")
+
+
+def _timer_label(name: str) -> str:
+    return f"sleep {name.rpartition('#')[2]}"
 
 
 def _within(path: str, below: str) -> bool:

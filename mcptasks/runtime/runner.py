@@ -8,6 +8,7 @@ and every recorded answer returns at once.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any, Final
 
 from mcp.server.mcpserver import MCPServer
@@ -15,7 +16,7 @@ from mcp.server.mcpserver import MCPServer
 from mcptasks import seams
 from mcptasks.model import Claim, Journal, label
 from mcptasks.policy import Policy, policy_of
-from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Superseded, cannot_go_on
+from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Sleeping, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.skew import no_such_tool
@@ -40,6 +41,7 @@ class Run:
         self._lifespan = lifespan
         self._store = store
         self._name = f"Task {label(claim.task_id)}"
+        self._begun_s = asyncio.get_running_loop().time()
         #: Over all questions of the run, because the hard limit has room for one hold.
         self._held_s = 0.0
 
@@ -64,6 +66,7 @@ class Run:
             policy=policy_of(tool.fn) or Policy(),
             interrupt=self.interrupt,
             reporter=Reporter(self._store, claim),
+            now_ms=self._now_ms,
         )
         try:
             return await self._passes(job)
@@ -71,8 +74,10 @@ class Run:
             await job.reporter.close()
 
     async def _passes(self, job: Job) -> Outcome:
-        journal, state_rounds = self.claim.journal, 0
-        while True:
+        journal, state_rounds, limit = self.claim.journal, 0, self._store.settings.replays_max
+        for number in itertools.count(self.claim.token):
+            if number > limit:
+                break
             one = ToolPass(job, journal)
             try:
                 outcome = await self._one_pass(job, one)
@@ -83,15 +88,19 @@ class Run:
             self.stuck = one.stuck
             if not isinstance(outcome, Journal):
                 return outcome
-            state_rounds = state_rounds + 1 if len(outcome.answers) == len(journal.answers) else 0
+            only_state = outcome.guard != journal.guard and len(outcome.answers) == len(journal.answers)
+            state_rounds = state_rounds + 1 if only_state else 0
             if state_rounds > _STATE_ROUNDS:
                 return cannot_go_on(f"the tool returned {_STATE_ROUNDS} times without asking or finishing")
             journal = outcome
+        return cannot_go_on(f"it was run from the top {limit:,} times, which is the limit (MCPTASKS_REPLAYS_MAX)")
 
     async def _one_pass(self, job: Job, one: ToolPass) -> Outcome | Journal:
         """The outcome, or the journal with which the tool is to run again at once."""
         while isinstance(step := await one.advance(), Asked):
             await job.reporter.flush()
+            if step.timers:
+                return await _let_go(job, one) or await self._sleep(step)
             hold_s = job.policy.hold_ms / 1000 - self._held_s
             if hold_s <= 0:
                 # First the pass unwinds, then the task parks: an answer that comes at once must not start a second run
@@ -110,6 +119,13 @@ class Run:
             )
         return step
 
+    async def _sleep(self, asked: Asked) -> Outcome | Journal:
+        """The timers run, and the questions beside them are open."""
+        answer = await patiently(
+            lambda: self._store.sleep(self.claim, asked.timers, hold=bool(asked.questions)), self._name
+        )
+        return await self._after(await self._ask(asked, hold=False) if answer.outcome == "SET" else answer)
+
     async def _ask(self, asked: Asked, *, hold: bool) -> Next:
         self.interrupt.answered.clear()
         return await patiently(
@@ -123,7 +139,9 @@ class Run:
         match answer.outcome:
             case "PARKED":
                 return Parked(answer.hint)
-            case "ANSWERED":
+            case "SLEEPING":
+                return Sleeping(answer.hint)
+            case "ANSWERED" | "DUE":
                 return await self._journal()
             case "MISMATCH":
                 return cannot_go_on(f"the question {answer.detail} was asked before with another text")
@@ -132,6 +150,10 @@ class Run:
                 return cannot_go_on(f"{answer.detail} open questions; the limit is {limit} (MCPTASKS_QUESTIONS_MAX)")
             case _:
                 return Superseded(answer.outcome)
+
+    def _now_ms(self) -> int:
+        """Never ahead of the store's clock: counted from the claim, which was a little before this run began."""
+        return self.claim.at_ms + int((asyncio.get_running_loop().time() - self._begun_s) * 1000)
 
     async def _answered_within(self, seconds: float) -> bool:
         """True when all answers came in time; False on a time-out or an interrupt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -63,6 +63,8 @@ class Job:
     policy: Policy
     interrupt: Interrupt
     reporter: Reporter
+    #: The store's clock, or a little behind it.
+    now_ms: Callable[[], int]
 
 
 class ToolPass:
@@ -72,7 +74,7 @@ class ToolPass:
         self._job = job
         self._replay = Replay(journal)
         request = detached.request_of(job.submission.headers)
-        self._channel = TaskChannel(job.submission, self._replay, job.reporter, request)
+        self._channel = TaskChannel(job.submission, self._replay, job.reporter, request, job.now_ms)
         params = detached.call_params(job.submission, journal)
         self._context = detached.context(job.submission, self._channel, job.lifespan, request, params)
         self._tool = seams.get_tool(job.mcp, job.submission.tool)
@@ -97,7 +99,9 @@ class ToolPass:
                 return cannot_go_on(self._channel.mismatch)
             if self._task.done():
                 return self._end()
-            return await self.stop() if self._job.interrupt.requested else Asked(tuple(self._channel.waiting))
+            if self._job.interrupt.requested:
+                return await self.stop()
+            return Asked(tuple(self._channel.waiting), timers=tuple(self._channel.timers))
 
     async def steps_done(self) -> bool:
         """No step is under way, so the pass can be let go; False: one is, and the run is to stop."""

@@ -65,3 +65,9 @@ def countdown_hint(task_id: str, reply: Sequence[str]) -> Hint | None:
     """The re-check that a PARKED answer asks for; None when the task went cold."""
     countdown_ms, look = int(reply[1]), int(reply[2])
     return hint_for(task_id, *reply[3:7], look=look, countdown_ms=countdown_ms) if countdown_ms else None
+
+
+def put_off_hint(task_id: str, reply: Sequence[str]) -> Hint | None:
+    """The message that a RETRYING or SLEEPING answer asks for; None when the sweeper sends it."""
+    countdown_ms = int(reply[1])
+    return hint_for(task_id, *reply[2:6], countdown_ms=countdown_ms) if countdown_ms else None

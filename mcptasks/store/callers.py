@@ -143,7 +143,7 @@ class CallerTransitions(Transitions):
     ) -> Next:
         """Each answer whose key is still open is stored; with the last one the task moves on.
 
-        QUEUED (send the hint, if there is one: a given `message` was pushed already) | WOKEN (a held run goes on) |
+        QUEUED (send the hint, if there is one: a given `message` was pushed already) | WOKEN (a run has them) |
         PARTIAL | IGNORED | GONE (unknown or not the owner's).
 
         Raises:

@@ -8,9 +8,9 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 |----------------------------|-------|------------------------------------------------------------------|
 | task:{id}                  | hash  | the record, with the open questions (`q:<key>`), result or error |
 | task:{id}:call             | text  | arguments and submission context (JSON)                          |
-| task:{id}:journal          | hash  | replay: asked `k:`, answers `a:`, steps `s:`, guard state `mrtr` |
+| task:{id}:journal          | hash  | asked `k:`, answers `a:`, steps `s:`, timers `t:`, guard `mrtr`  |
 | idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
-| unsent                     | zset  | queued or retrying task -> when its message is sent (again)      |
+| unsent                     | zset  | task that waits for a worker or a time -> its (next) message     |
 | leases                     | zset  | running task -> when its worker is taken for dead                |
 | expiry                     | zset  | unfinished task -> when its time is up                           |
 | countdowns                 | zset  | parked task -> when its countdown message is due                 |

@@ -40,6 +40,9 @@ PINGS: Final = 5
 #: Tasks looked at from each end of the outbox: resends put the oldest at the far end.
 SAMPLE: Final = 50
 
+#: A task that waits for a worker has a message within this time, as create.lua counts; what is due later sleeps.
+SOON_MS: Final = 300_000
+
 
 class Trouble(StrEnum):
     """Why the store cannot be looked at."""
@@ -242,7 +245,8 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
     # The sweeper's own term: a sweeper that died is replaced by then.
     late = now_ms - settings.sweep_ms * 3
     pipe = cast("Any", client.pipeline(transaction=False))
-    pipe.zcard(keys.unsent).zcard(keys.leases).get(keys.sweeper).hget(keys.admission, "reason")
+    soon = now_ms + max(settings.resend_ms, SOON_MS)
+    pipe.zcount(keys.unsent, "-inf", soon).zcard(keys.leases).get(keys.sweeper).hget(keys.admission, "reason")
     for index in (keys.leases, keys.expiry, keys.unsent):
         pipe.zcount(index, "-inf", late)
     pipe.zrange(keys.unsent, 0, SAMPLE - 1).zrange(keys.unsent, -SAMPLE, -1)

@@ -27,6 +27,7 @@ def read_record(fields: Mapping[str, str]) -> Record:
             f"{SCHEMA_VERSION}). It is left untouched; upgrade this process."
         )
     status = Status(fields["status"])
+    questions = {name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("q:")}
     return Record(
         task_id=fields["id"],
         tool=fields["tool"],
@@ -38,7 +39,7 @@ def read_record(fields: Mapping[str, str]) -> Record:
         created_ms=int(fields["created"]),
         updated_ms=int(fields["updated"]),
         ttl_ms=int(fields["ttl"]) if fields["ttl"] else None,
-        poll_ms=int(fields["poll_parked" if status is Status.PARKED else "poll"]),
+        poll_ms=int(fields["poll_parked" if questions else "poll"]),
         revision=int(fields["rev"]),
         token=int(fields["token"]),
         attempt=int(fields["attempt"]),
@@ -47,7 +48,7 @@ def read_record(fields: Mapping[str, str]) -> Record:
         worker=fields.get("worker") or None,
         queue=fields["queue"],
         hard_limit_ms=int(fields["hard_limit"]) if fields["hard_limit"] else None,
-        questions={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("q:")},
+        questions=questions,
         result=json.loads(fields["result"]) if "result" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,
     )
@@ -67,6 +68,7 @@ def read_journal(fields: Mapping[str, str]) -> Journal:
         asked={name[2:]: note for name, note in fields.items() if name.startswith("k:")},
         answers={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("a:")},
         steps={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("s:")},
+        timers={name[2:]: text for name, text in fields.items() if name.startswith("t:")},
         guard=None if guard is None else Guard(**guard),
     )
 
@@ -83,6 +85,7 @@ def claim_of(fields: Mapping[str, str], call: str, journal: Mapping[str, str]) -
         submission=_submission(call),
         journal=read_journal(journal),
         progress=float(fields["progress"]) if fields.get("progress") else None,
+        at_ms=int(fields["started"]),
     )
 
 

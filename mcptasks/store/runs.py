@@ -1,4 +1,4 @@
-"""The transitions of the worker's side: claim, renew, progress, ask, park, step, finish, retry, defer, release.
+"""The transitions of the worker's side: claim, renew, progress, ask, sleep, park, step, finish, retry, defer, release.
 
 Every one of them carries the run's fencing token. A run that lost its claim is told so (STALE, TERMINAL or GONE) and
 has changed nothing.
@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any, Literal, cast
 from uuid import uuid4
 
-from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status
-from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for
+from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
+from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for, put_off_hint
 from mcptasks.store.records import claim_of, read_claim, read_journal
 from mcptasks.wire import clean, dumps, input_request
 
@@ -32,7 +32,8 @@ class RunTransitions(Transitions):
         with its nonce. Empty: a new one, so that only the client's own second try repeats it.
 
         HELD | STALE | TERMINAL | GONE | NEWER: drop the message. PARKED: send the hint with its countdown, if any.
-        EARLY: a retry whose time has not come; send the hint with the rest of its countdown.
+        EARLY: a retry or a timer (`detail` is the task's status) whose time has not come; send the hint, if there is
+        one, with the rest of its countdown: the sweeper has every delay.
         """
         settings = self.settings
         reply = await self.run_script(
@@ -55,7 +56,10 @@ class RunTransitions(Transitions):
         if reply[0] == "PARKED":
             return Next("PARKED", countdown_hint(hint.task_id, reply))
         if reply[0] == "EARLY":
-            return Next("EARLY", hint_for(hint.task_id, *reply[2:6], countdown_ms=int(reply[1])))
+            wait_ms = int(reply[2])
+            if wait_ms > max(settings.countdowns_ms, default=0):
+                return Next("EARLY", detail=reply[1])
+            return Next("EARLY", hint_for(hint.task_id, *reply[3:7], countdown_ms=wait_ms), detail=reply[1])
         return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")
 
     async def renew(self, runs: Iterable[tuple[str, int]]) -> list[Literal["RUNNING", "WAITING", "CANCEL", "LOST"]]:
@@ -102,6 +106,33 @@ class RunTransitions(Transitions):
         if reply[0] == "PARKED":
             return Next("PARKED", countdown_hint(claim.task_id, reply))
         return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")
+
+    async def sleep(self, claim: Claim, timers: Sequence[Timer], *, hold: bool) -> Next:
+        """The timers run. Held: SET, and the run keeps its worker. Otherwise the worker has let go of the task.
+
+        SLEEPING: until the first is due; send the hint, if there is one (short delays are counted down). PARKED:
+        likewise, or until its open questions are answered. DUE: the first is due by now, the claim is kept.
+        CANCELLED: it was to be cancelled, and is. STALE | TERMINAL | GONE: this run may not write any more.
+        """
+        settings = self.settings
+        quadruples = [part for t in timers for part in (t.name, _text(t.delay_ms), _text(t.until_ms), str(t.place))]
+        reply = await self.run_script(
+            "sleep",
+            {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "hold": "1" if hold else "",
+                "resend_ms": settings.resend_ms,
+                "countdown_max_ms": max(settings.countdowns_ms, default=0),
+                "budget": settings.countdown_budget,
+                "delay_count": len(settings.countdowns_ms),
+                "tail": [*settings.countdowns_ms, *quadruples],
+            },
+        )
+        if reply[0] == "PARKED":
+            return Next("PARKED", countdown_hint(claim.task_id, reply))
+        return Next(reply[0], put_off_hint(claim.task_id, reply) if reply[0] == "SLEEPING" else None)
 
     async def park(self, claim: Claim) -> Next:
         """A held run has let go of its task: PARKED (send the hint if any) | ANSWERED (go on) | a refusal.
@@ -188,8 +219,7 @@ class RunTransitions(Transitions):
                 "budget": settings.countdown_budget,
             },
         )
-        countdown_ms = int(reply[1]) if reply[0] == "RETRYING" else 0
-        return Next(reply[0], hint_for(claim.task_id, *reply[2:6], countdown_ms=countdown_ms) if countdown_ms else None)
+        return Next(reply[0], put_off_hint(claim.task_id, reply) if reply[0] == "RETRYING" else None)
 
     async def defer(self, claim: Claim, waiting: str, error: Mapping[str, Any]) -> Next:
         """The task waits for a worker that can run it: DEFERRED (the sweeper sends its message, there is none now).
@@ -223,3 +253,7 @@ class RunTransitions(Transitions):
             {"task_id": claim.task_id, "token": claim.token, "resend_ms": self.settings.resend_ms},
         )
         return Next(reply[0], hint_for(claim.task_id, *reply[1:]) if reply[0] == "RELEASED" else None)
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)

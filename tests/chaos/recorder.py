@@ -20,9 +20,10 @@ TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 #: DESIGN section 4: what one transition can do to a status. Each raises `rev` by one.
 MOVES: Final[Mapping[str, frozenset[str]]] = {
     "queued": frozenset({"running", "cancelled", "failed"}),
-    "running": frozenset({"parked", "retrying", "queued"}) | TERMINAL,
+    "running": frozenset({"parked", "retrying", "sleeping", "queued"}) | TERMINAL,
     "parked": frozenset({"queued", "running", "cancelled", "failed"}),
     "retrying": frozenset({"running", "cancelled", "failed"}),
+    "sleeping": frozenset({"running", "cancelled", "failed"}),
     **{status: frozenset[str]() for status in TERMINAL},
 }
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from mcptasks.model import Claim, Guard, Hint, new_task_id
+from mcptasks.model import Claim, Guard, Hint, Place, Timer, new_task_id
 from mcptasks.policy import Policy
 from mcptasks.store.base import Next
 from mcptasks.store.store import TaskStore
@@ -44,6 +44,8 @@ class Walk:
             self.progress,
             self.ask,
             self.ask,
+            self.sleep,
+            self.sleep,
             self.park,
             self.answer,
             self.answer,
@@ -106,6 +108,12 @@ class Walk:
         hold = self.chance.random() < 0.4
         return claim and self.sent(await self.store.ask(claim, asked, guard=guard, hold=hold))
 
+    async def sleep(self) -> object:
+        claim, name = self.claim(), self.chance.choice(["sleep#1", "sleep#2", "sleep#3"])
+        times = {"delay_ms": self.chance.choice([1_000, 3_600_000])} if self.chance.random() < 0.8 else {"until_ms": 1}
+        timer = Timer(name=name, place=Place(0, 1), **times)
+        return claim and self.sent(await self.store.sleep(claim, [timer], hold=self.chance.random() < 0.3))
+
     async def park(self) -> object:
         claim = self.claim()
         return claim and self.sent(await self.store.park(claim))
@@ -140,6 +148,8 @@ class Walk:
     async def lose_time(self) -> object:
         if self.peek.field(self.task_id, "status") == "retrying":
             self.peek.put(self.task_id, due="1")
+        if self.peek.field(self.task_id, "wake") is not None:
+            self.peek.put(self.task_id, wake="1")
         index = self.chance.choice(["leases", "leases", "unsent", "countdowns"])
         if self.peek.score(index, self.task_id) is not None:
             self.peek.make_due(index, self.task_id)
@@ -162,17 +172,18 @@ class Walk:
         open_keys = {name for name in task if name.startswith("q:")}
         # 7. All keys of the task die together.
         assert len(set(now.expires.values())) == 1
-        # Questions are open exactly while the task is parked, and counted right.
+        # Questions are counted right, and open while the task is parked or one of its timers has set it going.
         assert len(open_keys) == int(task["open"])
-        assert bool(open_keys) == (status == "parked")
+        assert open_keys or status != "parked"
+        assert not open_keys or status in ("parked", "queued", "running", "retrying")
         assert not {f"a:{name[2:]}" for name in open_keys} & set(now.journal), "an answered key is not open"
         # Where a task stands in the indexes follows from its status: nobody is forgotten, nothing is left over.
         expected = set[str]() if status in _TERMINAL else {"expiry"}
-        if status in ("queued", "retrying"):
+        if status in ("queued", "retrying", "sleeping") or (status == "parked" and not held and "wake" in task):
             expected.add("unsent")
         if status == "running" or held:
             expected.add("leases")
-        if (status == "parked" and not held and task["look"] != "0") or status == "retrying":
+        if (status == "parked" and not held and task["look"] != "0") or status in ("retrying", "sleeping"):
             expected.add("countdowns")
         assert now.indexes.keys() - {"countdowns"} == expected - {"countdowns"}
         assert "countdowns" not in now.indexes or "countdowns" in expected

@@ -39,6 +39,7 @@ from tests.support.moves import (
     Release,
     Renew,
     Ripen,
+    Sleep,
     Step,
     Take,
     Tell,
@@ -70,6 +71,7 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
     Renew: "renew",
     Tell: "progress",
     Ask: "ask",
+    Sleep: "sleep",
     Park: "park",
     Step: "step",
     Finish: "finish",
@@ -89,7 +91,8 @@ _ELSEWHERE: Final = {("create", word) for word in ("EXISTS", "CONFLICT", "CLOSED
 @pytest.mark.anyio
 async def test_every_transition_does_to_every_task_what_its_life_says(open_store: OpenStore) -> None:
     """Each on each scene, and on a task that Redis has dropped; together they hear every word of every script."""
-    store, heard = open_store(**DISTANCES), set[tuple[str, str]]()
+    # Room for the countdowns of all of them: here each task is alone with its terms.
+    store, heard = open_store(**DISTANCES, countdown_budget=10_000), set[tuple[str, str]]()
     policy = Policy(ttl_ms=10_000_000, max_attempts=2, time_limit_ms=1_000_000, retry_ms=(500_000,))
     for script in (*SCENES.values(), (Vanish(),)):
         for transition in TRANSITIONS.values():
@@ -135,6 +138,12 @@ class TaskMachine(RuleBasedStateMachine):
     def life(self) -> Life:
         """What must be true of the task."""
         return self.twin.life
+
+    @property
+    def ripening(self) -> list[str]:
+        """What the task is waiting to have behind it."""
+        due = ["due"] * (self.life.status is Status.RETRYING)
+        return due + [name for name in ("deadline", "wake") if getattr(self.life, name) is not None]
 
     @initialize(
         budget=st.sampled_from([0, 2, 2]),
@@ -210,6 +219,12 @@ class TaskMachine(RuleBasedStateMachine):
     def ask(self, offset: int, keys: Sequence[str], hold: bool, text: str, guard: bool) -> None:
         self.happen(Ask(self.life.token + offset, tuple(keys), hold, text, guard))
 
+    @rule(offset=TOKENS, names=st.sets(st.integers(0, 3), min_size=1, max_size=2), hold=st.booleans())
+    def sleep(self, offset: int, names: set[int], hold: bool) -> None:
+        times: list[tuple[int | None, int]] = [(500_000, 0), (5_000_000, 0), (None, 1), (None, 4 * 10**12)]
+        timers = tuple((f"sleep#{n}", *times[n]) for n in sorted(names))
+        self.happen(Sleep(self.life.token + offset, timers, hold))
+
     @rule(offset=TOKENS, kind=st.sampled_from([Renew, Tell, Step]), number=st.integers(1, 2))
     def report(self, offset: int, kind: type[Renew | Tell | Step], number: int) -> None:
         token = self.life.token + offset
@@ -259,10 +274,10 @@ class TaskMachine(RuleBasedStateMachine):
         indexes = sorted(self.life.places.keys() - {"active"})
         self.happen(Pass(indexes[nth % len(indexes)]))
 
-    @precondition(lambda self: not self.life.gone and (self.life.deadline or self.life.status is Status.RETRYING))
-    @rule()
-    def limit_or_delay_passes(self) -> None:
-        self.happen(Ripen("deadline" if self.life.deadline else "due"))
+    @precondition(lambda self: not self.life.gone and self.ripening)
+    @rule(nth=st.integers(0, 2))
+    def limit_or_delay_passes(self, nth: int) -> None:
+        self.happen(Ripen(self.ripening[nth % len(self.ripening)]))
 
     @rule(what=st.sampled_from([0, 1, 2, "vanish"]))
     def rarely(self, what: int | str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import redis
 from mcp.server.mcpserver import MCPServer
 
 from mcptasks import Tasks
+from mcptasks.settings import Settings
+from mcptasks.store.keys import Keys
 from tests.support.house import House
 from tests.support.raw_client import RawClient
 
@@ -61,3 +64,21 @@ async def through(home: House, client: RawClient, task_id: str) -> dict[str, Any
 def text(state: dict[str, Any]) -> str:
     """What the tool returned."""
     return str(state["result"]["content"][0]["text"])
+
+
+def let_time_pass(raw: redis.Redis, settings: Settings, task_id: str, *, only: str = "") -> None:
+    """The timers that the task waits for (whose names begin so) are due; the sweeper will find it."""
+    keys, client = Keys(settings.prefix), cast("Any", raw)
+    journal: dict[str, str] = client.hgetall(keys.journal(task_id))
+    timers = {name: text.split()[1] for name, text in journal.items() if name.startswith(f"t:{only}")}
+    assert timers, "it waits for no timer"
+    client.hset(keys.journal(task_id), mapping={name: f"1 {place}" for name, place in timers.items()})
+    client.hset(keys.task(task_id), "wake", 1)
+    client.zadd(keys.unsent, {task_id: 1}, xx=True)
+
+
+async def woken(home: House, raw: redis.Redis, task_id: str) -> str:
+    """The task's timers are due and its message is delivered; the word of the run."""
+    let_time_pass(raw, home.settings, task_id)
+    await home.fleet.sweep()
+    return await home.fleet.deliver()

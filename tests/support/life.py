@@ -81,6 +81,9 @@ class Life:
     asked: dict[str, str] = field(default_factory=dict[str, str])
     answers: dict[str, int] = field(default_factory=dict[str, int])
     steps: dict[str, str] = field(default_factory=dict[str, str])
+    #: When each timer is due, and the first of those that the task waits for.
+    timers: dict[str, Window] = field(default_factory=dict[str, Window])
+    wake: Window | None = None
     guarded: bool = False
     #: Index -> when the task is due there.
     places: dict[str, Window] = field(default_factory=dict[str, Window])
@@ -119,7 +122,7 @@ class Life:
         if self.gone or owner != OWNER:
             return ("GONE",)
         hits = [key for key in answers if key in self.open]
-        if self.status is not Status.PARKED or not hits:
+        if not hits:
             return ("IGNORED",)
         for key in hits:
             del self.open[key]
@@ -129,6 +132,8 @@ class Life:
             return ("PARTIAL",)
         if self.held:
             self.status, self.held = Status.RUNNING, False
+            return ("WOKEN",)
+        if self.status is not Status.PARKED:
             return ("WOKEN",)
         self._enqueue(at)
         return "QUEUED", self._message()
@@ -156,16 +161,18 @@ class Life:
             return self._claimed() if worker == self.worker else ("HELD", self.worker)
         if run != self.token + 1:
             return "STALE", str(self.token)
-        if self.status is Status.PARKED:
+        if self.status is Status.PARKED and self.wake != PAST:
             if look == 0 or look != self.look:
                 return "STALE", str(self.token)
             return "PARKED", self._countdown(at, look + 1)
-        if self.status is Status.RETRYING and self.due != PAST:
-            return "EARLY", (run, 0, REST)
+        due = {Status.RETRYING: self.due, Status.SLEEPING: self.wake}.get(self.status)
+        if due is not None and due != PAST:
+            near = due[0] - at[0] <= self._longest_countdown
+            return ("EARLY", (run, 0, REST)) if near else ("EARLY", str(self.status))
         if not self.resume:
             self.attempt += 1
         limit = self.terms.hard_limit_ms
-        self.status, self.token, self.worker, self.resume = Status.RUNNING, run, worker, False
+        self.status, self.token, self.worker, self.resume, self.wake = Status.RUNNING, run, worker, False, None
         self.deadline = None if limit is None else after(at, limit)
         self._leave("unsent", "countdowns")
         self.places["leases"] = after(at, self.terms.lease_ms)
@@ -208,6 +215,7 @@ class Life:
         self.asked |= fresh
         self.open |= fresh
         if not count:
+            self.wake = None
             return ("ANSWERED",)
         self.status, self.shown = Status.PARKED, True
         if hold:
@@ -215,6 +223,27 @@ class Life:
             return ("HELD",)
         self._go_cold()
         return "PARKED", self._countdown(at, 1)
+
+    def sleep(self, at: Window, token: int, timers: Sequence[tuple[str, int | None, int]], *, hold: bool) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        if not hold and self._cancelled(at):
+            return ("CANCELLED",)
+        for name, delay, moment in timers:
+            self.timers.setdefault(name, (moment, moment) if delay is None else after(at, delay))
+        dues = [self.timers[name] for name, _, _ in timers]
+        first = min(due[0] for due in dues), min(due[1] for due in dues)
+        if not hold and first == PAST:
+            return ("DUE",)
+        self.wake = first
+        if hold:
+            return ("SET",)
+        if self.open:
+            self._go_cold()
+            return "PARKED", self._countdown(at, 1)
+        self._let_go(Status.SLEEPING)
+        self.resume, self.resends, self.deferrals = True, 0, 0
+        return "SLEEPING", self._put_off(first, first[0] - at[0], REST)
 
     def park(self, at: Window, token: int) -> Answer:
         if no := self._refusal(token):
@@ -255,12 +284,7 @@ class Life:
         self._let_go(Status.RETRYING)
         self.retries, self.due, self.message = self.retries + 1, after(at, delay), message
         self.resume, self.resends, self.shown = True, 0, True
-        if delay > max(self.terms.countdowns_ms, default=0) or self.others >= self.terms.countdown_budget:
-            self.places["unsent"] = after(at, delay)
-            return "RETRYING", None
-        self.places["countdowns"] = after(at, delay)
-        self.places["unsent"] = after(at, delay + self.terms.resend_ms)
-        return "RETRYING", (self.token + 1, 0, delay)
+        return "RETRYING", self._put_off(after(at, delay), delay, delay)
 
     def defer(self, at: Window, token: int, waiting: str, message: str, error: str) -> Answer:
         if no := self._refusal(token):
@@ -306,7 +330,7 @@ class Life:
             return self._fail(at, Reason.EXPIRED, EXPIRED)
         if self.has_worker:
             return self._reap_run(at)
-        if self.status is Status.PARKED or self.places["unsent"] != PAST:
+        if self.places.get("unsent") != PAST:
             return ("NOTHING",)
         self.resends += 1
         self.places["unsent"] = after(at, min(self.terms.resend_ms * 2**self.resends, LIMIT))
@@ -349,8 +373,21 @@ class Life:
         self.status, self.held, self.worker, self.deadline = status, False, None, None
         self._leave("leases")
 
+    def _put_off(self, due: Window, delay: float, countdown: Any) -> tuple[int, int, Any] | None:
+        if delay > self._longest_countdown or self.others >= self.terms.countdown_budget:
+            self.places["unsent"] = due
+            return None
+        self.places["countdowns"] = due
+        self.places["unsent"] = after(due, self.terms.resend_ms)
+        return self.token + 1, 0, countdown
+
+    @property
+    def _longest_countdown(self) -> int:
+        return max(self.terms.countdowns_ms, default=0)
+
     def _enqueue(self, at: Window) -> None:
         self._let_go(Status.QUEUED)
+        self.wake = None
         self.resends = 0
         self._leave("countdowns")
         self.places["unsent"] = after(at, self.terms.resend_ms)
@@ -358,6 +395,8 @@ class Life:
     def _go_cold(self) -> None:
         self._let_go(Status.PARKED)
         self.resume, self.look, self.deferrals = True, 0, 0
+        if self.wake is not None:
+            self.places["unsent"] = self.wake
 
     def _countdown(self, at: Window, look: int) -> tuple[int, int, int] | None:
         self._leave("countdowns")
@@ -383,6 +422,7 @@ class Life:
         self, at: Window, status: Status, reason: Reason, message: str, payload: tuple[str, str] | None = None
     ) -> None:
         self._let_go(status)
+        self.wake = None
         self.reason, self.payload, self.resume, self.shown, self.deferrals = reason, payload, False, True, 0
         # Whoever cancelled said why, and that is better than what the run says.
         self.message = self.why if status is Status.CANCELLED and self.why else message or self.message

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from mcptasks.model import Claim, Guard, Hint, Journal, Reason, Record, Status, Submission
+from mcptasks.model import Claim, Guard, Hint, Journal, Place, Reason, Record, Status, Submission, Timer
 from mcptasks.policy import Policy
 from mcptasks.store.base import Next
 from mcptasks.store.callers import Created
@@ -19,6 +19,7 @@ from tests.support.tasks import asking, question
 TOOL: Final = "report"
 #: Not the settings' own: whatever is sent because of a task goes where its tool's policy says.
 QUEUE: Final = "slow"
+PLACE: Final = Place(0, 1)
 
 _PAYLOADS: Final[dict[Status, tuple[Reason, tuple[str, str] | None]]] = {
     Status.COMPLETED: (Reason.COMPLETED, ("result", '{"content":[]}')),
@@ -49,7 +50,7 @@ def said(answer: Next | Claim) -> Answer:
             *("CLAIMED", answer.token, record.attempt, record.worker, dict(journal.answers)),
             *({name: str(value) for name, value in journal.steps.items()}, journal.guard is not None, answer.progress),
         )
-    if answer.outcome in ("PARKED", "RETRYING") or answer.hint is not None:
+    if answer.outcome in ("PARKED", "RETRYING", "SLEEPING") or answer.hint is not None:
         return answer.outcome, _message(answer)
     return (answer.outcome, answer.detail) if answer.detail else (answer.outcome,)
 
@@ -59,8 +60,8 @@ def _message(answer: Next) -> tuple[int, int, Any] | None:
     if hint is None:
         return None
     assert (hint.tool, hint.queue) == (TOOL, QUEUE)
-    early = answer.outcome == "EARLY" and hint.countdown_ms > 0
-    return hint.run, hint.look, REST if early else hint.countdown_ms
+    some = answer.outcome in ("EARLY", "SLEEPING") and hint.countdown_ms > 0
+    return hint.run, hint.look, REST if some else hint.countdown_ms
 
 
 def fenced(task_id: str, token: int) -> Claim:
@@ -78,7 +79,7 @@ def fenced(task_id: str, token: int) -> Claim:
         token=token,
         attempt=0,
     )
-    return Claim(record=record, submission=None, journal=Journal(), progress=None)
+    return Claim(record=record, submission=None, journal=Journal(), progress=None, at_ms=0)
 
 
 # ------------------------------------------------------------------------------------------------ callers
@@ -195,6 +196,25 @@ class Ask(Move):
         asked = asking(*(question(key, self.text) for key in self.keys))
         guard = Guard(round=1, request_state="s", keys={}) if self.guard else None
         return said(await store.ask(fenced(task_id, self.token), asked, guard=guard, hold=self.hold))
+
+
+@dataclass(frozen=True)
+class Sleep(Move):
+    """The run comes to timers: each a name, and a delay or (where that is None) a moment."""
+
+    token: int
+    timers: tuple[tuple[str, int | None, int], ...] = (("sleep#1", 500_000, 0),)
+    hold: bool = False
+
+    def expect(self, life: Life, at: Window) -> Answer:
+        return life.sleep(at, self.token, self.timers, hold=self.hold)
+
+    async def do(self, store: TaskStore, task_id: str) -> Answer:
+        timers = [
+            Timer(name=name, place=PLACE, delay_ms=delay, until_ms=moment if delay is None else None)
+            for name, delay, moment in self.timers
+        ]
+        return said(await store.sleep(fenced(task_id, self.token), timers, hold=self.hold))
 
 
 @dataclass(frozen=True)
@@ -320,7 +340,10 @@ class Pass(Move):
 
 @dataclass(frozen=True)
 class Ripen(Move):
-    """The run's hard limit (`deadline`) or the retry's delay (`due`) is over. Only for a task that has one."""
+    """The run's hard limit (`deadline`), the retry's delay (`due`) or the first timer (`wake`) is over.
+
+    Only for a task that has one.
+    """
 
     field: str
 

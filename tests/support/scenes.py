@@ -23,6 +23,7 @@ from tests.support.moves import (
     Renew,
     Ripen,
     Script,
+    Sleep,
     Step,
     Take,
     Tell,
@@ -33,6 +34,9 @@ _RUNS: Final[Script] = (Take(1, "w"),)
 _HELD: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), hold=True))
 _PARKED: Final[Script] = (*_RUNS, Ask(1, ("a", "b")))
 _WAITS: Final[Script] = (*_RUNS, TryLater(1))
+_SLEEPS: Final[Script] = (*_RUNS, Sleep(1))
+_BOTH: Final[Script] = (*_RUNS, Sleep(1, hold=True), Ask(1, ("a", "b")))
+_WAKES: Final[Script] = (Ripen("wake"), Pass("unsent"))
 
 SCENES: Final = MappingProxyType(
     {
@@ -59,6 +63,13 @@ SCENES: Final = MappingProxyType(
         "between retries": _WAITS,
         "due for a retry": (*_WAITS, Ripen("due"), Pass("unsent")),
         "running a retry": (*_WAITS, Ripen("due"), Take(2, "w")),
+        "sleeping": _SLEEPS,
+        "sleeping for long": (*_RUNS, Sleep(1, (("sleep#1", 5_000_000, 0),))),
+        "due to wake": (*_SLEEPS, *_WAKES),
+        "parked, with a timer": _BOTH,
+        "parked, its timer due": (*_BOTH, *_WAKES),
+        "running with open questions": (*_BOTH, *_WAKES, Take(2, "w")),
+        "queued with open questions": (*_BOTH, *_WAKES, Take(2, "w"), Release(2)),
         "completed": (*_RUNS, Finish(1)),
         "cancelled": (Cancel(),),
         "failed": (*_RUNS, Finish(1, Status.FAILED, "No")),
@@ -78,6 +89,9 @@ TRANSITIONS: Final = MappingProxyType[str, Callable[[Life, int], Move]](
         "ask the same": lambda life, n: Ask(life.token, ("a", "b")),
         "ask again": lambda life, n: Ask(life.token, ("a", f"d{n}"), text=f"Sure of {n}?"),
         "ask and hold": lambda life, n: Ask(life.token, ("c", f"d{n}"), hold=True),
+        "sleep": lambda life, n: Sleep(life.token, (("sleep#1", 500_000, 0), (f"sleep#{n + 2}", 600_000, 0))),
+        "sleep and hold": lambda life, n: Sleep(life.token, ((f"sleep#{n + 2}", 5_000_000, 0),), hold=True),
+        "sleep until the past": lambda life, n: Sleep(life.token, (("sleep#9", None, 1),)),
         "park": lambda life, n: Park(life.token),
         "answer": lambda life, n: Give({"a": n, "b": n}),
         "answer one": lambda life, n: Give({"ab"[n % 2]: n}),

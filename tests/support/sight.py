@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mcptasks.store.store import TaskStore
 from tests.support.life import Life, Window
+from tests.support.moves import PLACE
 from tests.support.tasks import asking, question
 
 #: Every index that a task may stand in, `active` included.
@@ -17,8 +18,10 @@ PLACES: Final = ("unsent", "leases", "expiry", "countdowns", "active")
 #: Fields that say nothing of what happened: fixed at creation, or moments that are compared by themselves.
 _FIXED: Final = frozenset(
     {"v", "id", "tool", "owner", "created", "ttl", "expires", "gone", "poll", "poll_parked", "queue", "max_attempts"}
-    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due"}
+    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due", "wake"}
 )
+
+_MOMENTS: Final = ("deadline", "due", "wake")
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,10 @@ def sight_of(life: Life, at: int = 0) -> Sight:
         name: json.dumps({"params": {"message": text}}) if name.startswith("q:") else text
         for name, text in _record(life).items()
     }
-    moments = {name: str(int(moment[0])) for name in ("deadline", "due") if (moment := getattr(life, name))}
+    moments = {name: str(int(moment[0])) for name in _MOMENTS if (moment := getattr(life, name))}
     places = {index: window[0] for index, window in life.places.items()}
-    return Sight(at, fields | moments, _journal(life), places, frozenset({int((life.dies or (-1, -1))[0])}))
+    timers = {f"t:{name}": f"{int(window[0])} {PLACE}" for name, window in life.timers.items()}
+    return Sight(at, fields | moments, _journal(life) | timers, places, frozenset({int((life.dies or (-1, -1))[0])}))
 
 
 def differences(life: Life, sight: Sight) -> list[str]:
@@ -71,11 +75,12 @@ def differences(life: Life, sight: Sight) -> list[str]:
     if life.gone:
         return [*found, *([f"keys are left: {sight.task}"] if sight.task or sight.expires else [])]
     found += _fields("", _record(life), {name: text for name, text in sight.task.items() if name not in _FIXED})
-    found += _fields("journal ", _journal(life), sight.journal)
-    moments = {name: moment for name in ("deadline", "due") if (moment := getattr(life, name)) is not None}
-    found += _moments(
-        "", moments, {name: float(sight.task[name]) for name in ("deadline", "due") if sight.task.get(name)}
-    )
+    timers = {name: text for name, text in sight.journal.items() if name.startswith("t:")}
+    found += _fields("journal ", _journal(life), {n: text for n, text in sight.journal.items() if n not in timers})
+    dues = {name[2:]: float(text.removesuffix(f" {PLACE}")) for name, text in timers.items()}
+    found += _moments("timer ", life.timers, dues)
+    moments = {name: moment for name in _MOMENTS if (moment := getattr(life, name)) is not None}
+    found += _moments("", moments, {name: float(sight.task[name]) for name in _MOMENTS if sight.task.get(name)})
     dies = life.dies or (-1, -1)
     if len(sight.expires) != 1 or not all(dies[0] <= moment <= dies[1] for moment in sight.expires):
         found.append(f"its keys die at {sorted(sight.expires)}, not together at {dies}")

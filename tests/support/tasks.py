@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
-from mcptasks.model import Claim, Envelope, Guard, Hint, Question, Reason, Record, Status, Submission, new_task_id
+from mcptasks.model import (
+    Claim,
+    Envelope,
+    Guard,
+    Hint,
+    Place,
+    Question,
+    Reason,
+    Record,
+    Status,
+    Submission,
+    Timer,
+    new_task_id,
+)
 from mcptasks.policy import Policy
 from mcptasks.runtime.replay import digest
 from mcptasks.store.callers import Created, Refused
@@ -106,6 +119,28 @@ def asking(*questions: Question) -> list[tuple[Question, str]]:
     return [(one, digest(one.method, one.params)) for one in questions]
 
 
+def timer(number: int = 1, *, delay_ms: int | None = 60_000, until_ms: int | None = None) -> Timer:
+    """The tool's sleep of that number."""
+    delay_ms = None if until_ms is not None else delay_ms
+    return Timer(name=f"sleep#{number}", place=Place(0, number), delay_ms=delay_ms, until_ms=until_ms)
+
+
+async def sleeping(store: TaskStore, *timers: Timer, **how: Any) -> Claim:
+    """A new task that sleeps; the claim is the one of the run that came to the timers."""
+    claim = await running(store, **how)
+    assert (await store.sleep(claim, timers or (timer(),), hold=False)).outcome == "SLEEPING"
+    return claim
+
+
+async def asking_and_sleeping(store: TaskStore, *keys: str, delay_ms: int = 60_000, **how: Any) -> Claim:
+    """A new task that waits for a person and for a timer, whichever comes first."""
+    claim = await running(store, **how)
+    assert (await store.sleep(claim, [timer(delay_ms=delay_ms)], hold=True)).outcome == "SET"
+    answer = await store.ask(claim, asking(*map(question, keys or ("sure",))), guard=None, hold=False)
+    assert answer.outcome == "PARKED"
+    return claim
+
+
 async def parked(store: TaskStore, *keys: str, hold: bool = False, **how: Any) -> Claim:
     """A new task that waits for a person; held, it still has its worker. The claim is the one of the run that asked."""
     claim = await running(store, **how)
@@ -149,6 +184,11 @@ async def _progress(store: TaskStore, claim: Claim) -> str:
 @_write("ask")
 async def _ask(store: TaskStore, claim: Claim) -> str:
     return (await store.ask(claim, asking(question("late")), guard=None, hold=False)).outcome
+
+
+@_write("sleep")
+async def _sleep(store: TaskStore, claim: Claim) -> str:
+    return (await store.sleep(claim, [timer()], hold=False)).outcome
 
 
 @_write("park")

@@ -65,7 +65,8 @@ class Twin:
         before = await self._age()
         answer = await move.do(self.store, self.task_id)
         sight = await look(self.store, self.task_id)
-        assert answer == move.expect(self.life, (before, sight.at)), move
+        expected = move.expect(self.life, (before, sight.at))
+        assert answer == expected, move
         assert differences(self.life, sight) == [], move
         if not self.life.gone:
             assert (sight.task["updated"] != "1") == self.life.shown, "lastUpdatedAt moves when a client sees a change"

@@ -25,7 +25,7 @@ def claim(attempt: int, max_attempts: int) -> Claim:
         attempt=attempt,
         max_attempts=max_attempts,
     )
-    return Claim(record=record, submission=None, journal=Journal(), progress=None)
+    return Claim(record=record, submission=None, journal=Journal(), progress=None, at_ms=0)
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,7 @@ TASK = {
     "ttlMs": 60_000,
     "pollIntervalMs": 1_000,
 }
+ASKS = {"questions": {"k": {"n": 1}}}
 
 
 @covers("P10", "P11")
@@ -141,10 +142,14 @@ def test_a_created_task_is_flat_and_carries_no_payload() -> None:
 @pytest.mark.parametrize(
     ("changed", "status", "payload"),
     [
-        ({"status": Status.QUEUED}, "working", {}),
-        ({"status": Status.RUNNING}, "working", {}),
-        ({"status": Status.RETRYING}, "working", {}),
-        ({"status": Status.PARKED, "questions": {"k": {"n": 1}}}, "input_required", {"inputRequests": {"k": {"n": 1}}}),
+        ({"status": Status.QUEUED, "questions": {}}, "working", {}),
+        ({"status": Status.RUNNING, "questions": {}}, "working", {}),
+        ({"status": Status.RETRYING, "questions": {}}, "working", {}),
+        ({"status": Status.SLEEPING, "questions": {}}, "working", {}),
+        ({"status": Status.PARKED, **ASKS}, "input_required", {"inputRequests": ASKS["questions"]}),
+        # A timer set it going while the person still thinks.
+        ({"status": Status.QUEUED, **ASKS}, "input_required", {"inputRequests": ASKS["questions"]}),
+        ({"status": Status.RUNNING, **ASKS}, "input_required", {"inputRequests": ASKS["questions"]}),
         ({"status": Status.COMPLETED, "result": {"content": []}}, "completed", {"result": {"content": []}}),
         ({"status": Status.FAILED, "error": {"code": 1}}, "failed", {"error": {"code": 1}}),
         ({"status": Status.CANCELLED}, "cancelled", {}),

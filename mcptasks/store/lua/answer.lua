@@ -6,7 +6,7 @@
 
 local r = redis.call('HMGET', task, 'owner', 'status', 'open', 'held')
 if not r[1] or r[1] ~= owner then return {'GONE'} end
-if r[2] ~= 'parked' then return {'IGNORED'} end
+if TERMINAL[r[2]] then return {'IGNORED'} end
 local open = tonumber(r[3])
 local before = open
 for i = 1, #answers, 2 do
@@ -28,6 +28,8 @@ if r[4] == '1' then
   redis.call('PUBLISH', wakes, 'answer ' .. task_id)
   return {'WOKEN'}
 end
+-- One of its timers has set it going, or it is to be tried again: the run that has it, or will, finds the answers.
+if r[2] ~= 'parked' then return {'WOKEN'} end
 enqueue(k, task_id, resend_ms)
 -- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the sweeper sends one.
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end

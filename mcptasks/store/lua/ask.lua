@@ -32,7 +32,10 @@ for _, i in ipairs(fresh) do
   redis.call('HSET', task, 'q:' .. triples[i], triples[i + 2])
 end
 expire_with_task(task, journal)
-if open == 0 then return {'ANSWERED'} end
+if open == 0 then
+  redis.call('HDEL', task, 'wake')
+  return {'ANSWERED'}
+end
 
 redis.call('HSET', task, 'status', 'parked', 'open', int(open))
 touch(task, true)

@@ -63,7 +63,7 @@ local function settle(k, task_id, status, reason, message, field, payload)
   end
   local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
   redis.call('HSET', k.task, 'status', status, 'reason', reason, 'open', '0', 'gone', gone)
-  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'resume', 'deferrals')
+  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'resume', 'wake', 'deferrals')
   -- Who cancelled said why; that is better than what we would say.
   if status == 'cancelled' and r[3] then message = r[3] end
   if message ~= '' then redis.call('HSET', k.task, 'msg', message) end
@@ -83,7 +83,7 @@ end
 -- The task waits for a worker; its message counts as unsent until a run is claimed.
 local function enqueue(k, task_id, resend_ms)
   redis.call('HSET', k.task, 'status', 'queued', 'resends', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline')
+  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'wake')
   index_add(k.unsent, now + tonumber(resend_ms), task_id, redis.call('HGET', k.task, 'gone'))
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.countdowns, task_id)
@@ -124,6 +124,19 @@ local function next_countdown(k, task_id, budget, delays, look)
   return int(countdown), int(look)
 end
 
+-- The task's next message is due in so long. A short delay travels as a countdown, if the fleet's budget has room; the
+-- sweeper has every delay. Returns the countdown, 0 for none.
+local function put_off(k, task_id, delay, countdown_max_ms, budget, resend_ms, gone)
+  redis.call('ZREMRANGEBYSCORE', k.countdowns, '-inf', int(now - 1))
+  if delay > tonumber(countdown_max_ms) or redis.call('ZCARD', k.countdowns) >= tonumber(budget) then
+    index_add(k.unsent, now + delay, task_id, gone)
+    return 0
+  end
+  index_add(k.countdowns, now + delay, task_id, gone)
+  index_add(k.unsent, now + delay + tonumber(resend_ms), task_id, gone)
+  return delay
+end
+
 -- The worker is about to let go of its task. A cancel that was acknowledged meanwhile is carried out now, because no
 -- run is left to hear of it.
 local function cancelled_by_now(k, task_id)
@@ -132,14 +145,16 @@ local function cancelled_by_now(k, task_id)
   return true
 end
 
--- A held task has no worker any more: it waits for its answers and nothing else.
+-- A task that waits for a person has no worker any more. Its answers move it on, or its first timer where it has one.
 local function go_cold(k, task_id)
   redis.call('HSET', k.task, 'resume', '1', 'look', '0')
   redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'deferrals')
   redis.call('ZREM', k.leases, task_id)
+  local r = redis.call('HMGET', k.task, 'wake', 'gone')
+  if r[1] then index_add(k.unsent, tonumber(r[1]), task_id, r[2]) end
 end
 
--- The worker has let go of a task whose run is held: it waits for its answers and nothing else.
+-- The worker has let go of a task whose run is held.
 local function cold_if_held(k, task_id)
   if redis.call('HGET', k.task, 'held') ~= '1' then return false end
   go_cold(k, task_id)

@@ -11,7 +11,7 @@ local function forget(...)
 end
 
 local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max_attempts', 'cancel', 'deadline',
-  'resends', 'v', 'gone', 'token')
+  'resends', 'v', 'gone', 'token', 'wake')
 local status = r[1]
 if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
 if tonumber(r[9]) > tonumber(schema) then return {'NEWER', r[9]} end
@@ -53,7 +53,7 @@ if status == 'running' or r[3] == '1' then
   return {'LOST', next_run(task)}
 end
 
-if status == 'parked' then return forget(unsent, leases) end
+if status == 'parked' and not r[12] then return forget(unsent, leases) end
 
 local due = redis.call('ZSCORE', unsent, task_id)
 -- Its countdown, if it has one, is still under way.

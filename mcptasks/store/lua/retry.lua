@@ -23,13 +23,5 @@ end
 redis.call('HSET', task, 'retries', int(nth))
 retry_at(k, task_id, now + delay, message)
 
--- A short delay travels as a countdown, if the fleet's budget has room; the sweeper has every delay.
-redis.call('ZREMRANGEBYSCORE', countdowns, '-inf', int(now - 1))
-local countdown = 0
-if delay <= tonumber(countdown_max_ms) and redis.call('ZCARD', countdowns) < tonumber(budget) then
-  countdown = delay
-  index_add(countdowns, now + delay, task_id, r[3])
-end
-local patience = countdown > 0 and tonumber(resend_ms) or 0
-index_add(unsent, now + delay + patience, task_id, r[3])
+local countdown = put_off(k, task_id, delay, countdown_max_ms, budget, resend_ms, r[3])
 return {'RETRYING', int(countdown), next_run(task)}
