@@ -112,7 +112,7 @@ class Bridge:
 
 def asks(record: Record) -> bool:
     """The task waits for answers of its client."""
-    return record.status is Status.PARKED and bool(record.questions)
+    return bool(record.questions) and not record.status.terminal
 
 
 def ending(record: Record) -> HandlerResult:
