@@ -21,7 +21,7 @@ from tests.support.scenes import SCENES
 from tests.support.sight import Sight, sight_of
 
 ROOT: Final = Path(__file__).parents[2]
-#: A fifth of all races, of every kind some.
+#: A tenth of all races, of every kind some.
 ROUNDS: Final = 1_000
 
 TERMS: Final = Terms(
@@ -35,6 +35,7 @@ TERMS: Final = Terms(
     max_attempts=2,
     hard_limit_ms=5_000,
     retry_ms=(1_000,),
+    deferrals_ms=(1_000,),
 )
 
 
