@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from mcptasks.cli.target import load_target
 from mcptasks.errors import ConfigurationError
 from mcptasks.server.subscriptions import end_streams
+from mcptasks.server.watch import end_waits
 
 #: uvicorn's own, so that `--log-level` rules it too.
 log: Final = logging.getLogger("uvicorn.error")
@@ -58,8 +59,9 @@ class _Server(uvicorn.Server):
             log.info("mcptasks serve: serving http://%s:%d/mcp", f"[{host}]" if ":" in host else host, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open requests were waited for; those that listen to tasks, which have no end of their own, were ended."""
+        """Open requests were waited for, but for those that listen to tasks or wait for them: they were ended."""
         end_streams()
+        end_waits()
         await super().shutdown(sockets)
 
 

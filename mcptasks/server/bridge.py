@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, InputRequiredResult
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, InputRequiredResult
 
 from mcptasks.model import Record, Status
 from mcptasks.server import rounds
@@ -21,7 +21,7 @@ from mcptasks.server.intake import Call, Intake
 from mcptasks.server.relay import INPUT_REQUEST, Relay
 from mcptasks.server.rounds import Waiting
 from mcptasks.server.submission import answers_of
-from mcptasks.server.watch import PATIENCE_S, Watch
+from mcptasks.server.watch import PATIENCE_S, Watch, Watches
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import MODERN
 
@@ -33,7 +33,7 @@ class Bridge:
     """The waiting calls of one server process."""
 
     def __init__(self, store: TaskStore, intake: Intake) -> None:
-        self._store = store
+        self._watches = Watches(store)
         self._intake = intake
 
     async def wait(self, call: Call, record: Record, *, rounds_before: int) -> HandlerResult:
@@ -63,15 +63,17 @@ class Bridge:
     # -------------------------------------------------------------------------------------------- in rounds
 
     async def _round(self, call: Call, state: Waiting, record: Record) -> HandlerResult:
-        settings, watch, told = self._intake.settings, Watch(self._store, record), state.told
+        settings, told = self._intake.settings, state.told
         deadline = anyio.current_time() + settings.bridge_wait_ms / 1000
-        while True:
-            told = await _tell(call, record, told)
-            if record.status.terminal:
-                return ending(record)
-            if asks(record) or (change := await watch.change(deadline)) is None:
-                break
-            record = change
+        with Watch(self._watches, record) as watch:
+            while True:
+                told = await _tell(call, record, told)
+                if record.status.terminal:
+                    return ending(record)
+                # A server that goes down sends its clients to another one.
+                if asks(record) or watch.over or (change := await watch.change(deadline)) is None:
+                    break
+                record = change
         if state.rounds >= settings.bridge_rounds:
             raise _out_of_rounds(record, settings.bridge_rounds)
         questions = {
@@ -83,14 +85,15 @@ class Bridge:
     # -------------------------------------------------------------------------------------------- live
 
     async def _live(self, call: Call, record: Record) -> HandlerResult:
-        watch, failure = Watch(self._store, record), None
-        async with anyio.create_task_group() as group:
-            relay = Relay(call, self._intake, group, watch.nudge)
-            try:
-                record = await self._follow(call, record, watch, relay)
-            except MCPError as exc:
-                failure = exc
-            group.cancel_scope.cancel()
+        failure = None
+        with Watch(self._watches, record) as watch:
+            async with anyio.create_task_group() as group:
+                relay = Relay(call, self._intake, group, watch.nudge)
+                try:
+                    record = await self._follow(call, record, watch, relay)
+                except MCPError as exc:
+                    failure = exc
+                group.cancel_scope.cancel()
         if failure is not None:
             raise failure
         return ending(record)
@@ -101,6 +104,8 @@ class Bridge:
             told = await _tell(call, record, told)
             if asks(record) and not call.ctx.session.can_send_request:
                 raise _left(record, INVALID_REQUEST, "This connection cannot carry the tool's question to the client")
+            if watch.over:
+                raise _left(record, CONNECTION_CLOSED, "The server goes down")
             relay.show(record)
             change = await watch.change()
             assert change is not None  # there is no deadline

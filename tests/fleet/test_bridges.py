@@ -155,3 +155,43 @@ async def test_a_call_goes_on_at_another_server_after_everything_was_restarted(f
         done = await one_round(client, rest, "b", key=key)
     assert isinstance(done, CallToolResult) and sorted(text(done).split()) == ["a", "b"]
     assert len(tasks_of(fleet)) == 1
+
+
+@covers("P20", "W1")
+async def test_a_server_that_goes_down_sends_its_waiting_callers_to_another_one(fleet: Fleet, tmp_path: Path) -> None:
+    """Ours: uvicorn waits for open requests, and these would wait for their tasks."""
+    shared, key = {"MCPTASKS_REQUEST_STATE_KEYS": "a secret of at least thirty-two bytes"}, new_key()
+    first, second = fleet.start_server(**shared), fleet.start_server(**shared)
+    url = fleet.ready(fleet.start_worker(), first)
+    arguments = {"key": key, "path": str(tmp_path / "gate")}
+    async with person(url) as client, person(fleet.ready(second)) as elsewhere:
+        call = asyncio.create_task(client.session.call_tool("gate", arguments, allow_input_required=True))
+        await asyncio.to_thread(fleet.ledger.await_event, key, "begin")
+        first.terminate()
+        told = await call
+        assert isinstance(told, InputRequiredResult) and not told.input_requests
+        await asyncio.to_thread(first.await_end)
+        (tmp_path / "gate").touch()
+        done = await elsewhere.session.call_tool(
+            "gate", arguments, request_state=told.request_state, allow_input_required=True
+        )
+    assert isinstance(done, CallToolResult) and text(done) == f"passed {key}"
+    assert fleet.ledger.events(key) == ["begin", "end"]
+
+
+@covers("P53", "W1")
+async def test_a_server_that_goes_down_tells_an_older_caller_where_its_task_is(fleet: Fleet, tmp_path: Path) -> None:
+    """Ours: it cannot be sent anywhere; the task goes on, and the same call with its key finds it."""
+    key, gate = new_key(), tmp_path / "gate"
+    server = fleet.start_server()
+    async with person(fleet.ready(fleet.start_worker(), server), mode="legacy") as client:
+        call = asyncio.create_task(client.call_tool("gate", {"key": key, "path": str(gate)}))
+        await asyncio.to_thread(fleet.ledger.await_event, key, "begin")
+        server.terminate()
+        with pytest.raises(MCPError, match="The server goes down") as cut:
+            await call
+        await asyncio.to_thread(server.await_end)
+    task_id = new_task(fleet, set())
+    assert (cut.value.error.code, cut.value.error.data) == (-32000, {"mcptasks/taskId": task_id})
+    gate.touch()
+    assert (await asyncio.to_thread(await_end, fleet, task_id)).status is Status.COMPLETED

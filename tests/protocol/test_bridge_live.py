@@ -156,8 +156,8 @@ async def test_a_refusing_person_is_heard_by_the_tool(settings: Settings, action
 @covers("P41", "P43")
 async def test_a_question_that_is_answered_elsewhere_is_taken_back(settings: Settings, raw: redis.Redis) -> None:
     """Ours: whoever comes first answers, an operator too; the person must not be left with a dead question."""
-    desk, quick = Desk(), settings.model_copy(update={"poll_parked_ms": 50})
-    async with older(quick, Tools(), elicitation_callback=desk) as (client, other):
+    desk = Desk()
+    async with older(settings, Tools(), elicitation_callback=desk) as (client, other):
         call = asyncio.create_task(client.call_tool("ask_first"))
         await desk.asked("Which word?")
         task_id, questions = await parked(other, raw, settings)
@@ -169,8 +169,8 @@ async def test_a_question_that_is_answered_elsewhere_is_taken_back(settings: Set
 @covers("R6", "T3")
 async def test_a_cancel_while_a_person_thinks_ends_the_call(settings: Settings, raw: redis.Redis) -> None:
     """R6: the call does not wait for an answer that nobody needs."""
-    desk, quick = Desk(), settings.model_copy(update={"poll_parked_ms": 50})
-    async with older(quick, Tools(), elicitation_callback=desk) as (client, other), Operations(settings) as fleet:
+    desk = Desk()
+    async with older(settings, Tools(), elicitation_callback=desk) as (client, other), Operations(settings) as fleet:
         call = asyncio.create_task(client.call_tool("ask_first"))
         await desk.asked("Which word?")
         await parked(other, raw, settings)
