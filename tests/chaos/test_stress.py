@@ -35,7 +35,6 @@ TERMS: Final = Terms(
     max_attempts=2,
     hard_limit_ms=5_000,
     retry_ms=(1_000,),
-    deferrals_ms=(1_000,),
 )
 
 
