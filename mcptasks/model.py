@@ -6,11 +6,8 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Self, TypeAlias
-
-from mcptasks.errors import ConfigurationError
+from typing import Any, Final, NamedTuple, Self
 
 #: Version of the stored record. A reader refuses a newer one (`SchemaTooNew`) instead of misreading it.
 SCHEMA_VERSION: Final = 1
@@ -25,12 +22,6 @@ _LABEL_CHARS: Final = 10
 #: Where a modern request's `_meta` says who its client is and what that can do.
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-Duration: TypeAlias = str | int | float | timedelta
-"""Seconds as a number, a `timedelta`, or text such as "500ms", "15m", "24h", "1h30m"."""
 
 
 class Status(StrEnum):
@@ -94,33 +85,6 @@ def is_task_id(text: str) -> bool:
 def label(task_id: str) -> str:
     """The part of an id that logs, Flower and other people may see; the rest stays a secret of 132 bits."""
     return task_id[:_LABEL_CHARS]
-
-
-def duration_ms(value: Duration) -> int:
-    """The duration in whole milliseconds.
-
-    Raises:
-        ConfigurationError: the text is no duration, or it is not positive.
-    """
-    if isinstance(value, timedelta):
-        ms = round(value.total_seconds() * 1000)
-    elif isinstance(value, str):
-        parts = _DURATION.findall(value)
-        if not parts or "".join(n + u for n, u in parts) != value:
-            raise ConfigurationError(
-                f"{value!r} is not a duration; write seconds as a number, or text like '90s', '1h30m'"
-            )
-        ms = round(sum(float(n) * _UNIT_MS[u] for n, u in parts))
-    else:
-        ms = round(value * 1000)
-    if ms <= 0:
-        raise ConfigurationError(f"{value!r} is not a positive duration")
-    return ms
-
-
-def iso(ms: int) -> str:
-    """Unix milliseconds as ISO 8601 in UTC with a `Z`, as the wire wants them."""
-    return datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

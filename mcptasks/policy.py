@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
 from mcptasks.errors import ConfigurationError
-from mcptasks.model import Duration, Undeclared, duration_ms
+from mcptasks.model import Undeclared
+from mcptasks.times import Duration, duration_ms
 
 #: After a time limit or a cancel with no `cancel_grace` of its own, a run gets this long to clean up.
 DEFAULT_GRACE_MS: Final = 5_000

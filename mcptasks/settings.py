@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcptasks.errors import ConfigurationError
-from mcptasks.model import Undeclared, duration_ms
+from mcptasks.model import Undeclared
+from mcptasks.times import duration_ms
 
 
 def _duration(value: object) -> object:

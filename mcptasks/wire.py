@@ -17,7 +17,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import field_validator
 
 from mcptasks.errors import BadPayload
-from mcptasks.model import Question, Record, Status, iso
+from mcptasks.model import Question, Record, Status
+from mcptasks.times import iso
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 

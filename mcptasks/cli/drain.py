@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.status import Status
 
 from mcptasks.errors import MCPTasksError
-from mcptasks.model import duration_ms, label
+from mcptasks.model import label
 from mcptasks.operations import Operations
+from mcptasks.times import duration_ms
 
 #: Between two looks at what is left, for the line that shows it.
 _SHOW_S: Final = 0.5

@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, RequestParamsMeta
 from mcptasks.client.handle import TaskHandle, Watching
 from mcptasks.client.polling import Pause, pause
 from mcptasks.client.push import Listener
-from mcptasks.model import iso
+from mcptasks.times import iso
 from mcptasks.wire import EXTENSION, IDEMPOTENCY_META, CreateTaskResult, DetailedTask
 
 #: Which call wants its task as a handle: the asyncio/trio task that makes it, and its session. The context variable

@@ -8,8 +8,8 @@ import time
 from datetime import datetime
 
 from mcptasks.errors import ConfigurationError
-from mcptasks.model import Duration, duration_ms
 from mcptasks.runtime.current import current_run
+from mcptasks.times import Duration, duration_ms
 
 
 async def sleep(duration: Duration) -> None:

@@ -14,17 +14,15 @@ from mcptasks.errors import ConfigurationError
 from mcptasks.model import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
-    Duration,
     Hint,
     Progress,
     Status,
     Submission,
-    duration_ms,
     is_task_id,
-    iso,
     label,
     new_task_id,
 )
+from mcptasks.times import Duration, duration_ms, iso
 from tests.requirements import covers
 from tests.support.properties import UNHURRIED
 
