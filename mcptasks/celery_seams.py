@@ -1,4 +1,4 @@
-"""Every undocumented name of Celery and kombu, one function each; `tests/unit/test_celery_seams.py` pins each one.
+"""Every undocumented name of Celery and kombu, one function or class each, pinned by `tests/unit/test_celery_*.py`.
 
 When a pin breaks after an upgrade of Celery: read the docstring of the function, look at what moved, mend it here.
 """
@@ -152,17 +152,11 @@ class EventfulRequest(Request):
 #: What kombu's Redis transport puts around every message, and reads without a second look.
 _ENVELOPE: Final = {"body": str, "content-type": str, "content-encoding": str, "headers": dict, "properties": dict}
 _PROPERTIES: Final = {"delivery_tag": str, "delivery_info": dict}
-
-
 #: What is raised where something has not the shape that was expected; not what a broken connection or pool raises.
 _SHAPE_ERRORS: Final = (TypeError, ValueError, LookupError, AttributeError)
-
-
-#: How a server begins its answer while it takes no writes for a time: after or during a failover, while it loads, when
-#: it may not write its file, has no memory or not the replicas it must have.
-_REFUSALS: Final = frozenset(
-    {"UNBLOCKED", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "LOADING", "CLUSTERDOWN"}
-)
+#: How a server begins its answer while it takes no writes for a time: after or during a failover, when it cannot write
+#: its file, has no memory or not the replicas it must have. (LOADING is a lost connection for redis-py already.)
+_REFUSALS: Final = frozenset({"UNBLOCKED", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "MISCONF", "OOM"})
 
 
 class ForgivingChannel(RedisChannel):
