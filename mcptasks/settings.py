@@ -158,13 +158,18 @@ class Settings(BaseSettings):
         try:
             return cls()
         except ValidationError as exc:
-            lines = (
-                f"{'MCPTASKS_' + str(e['loc'][0]).upper() if e['loc'] else 'MCPTASKS_*'}: {e['msg']}"
-                for e in exc.errors()
-            )
-            raise ConfigurationError("; ".join(lines)) from None
+            raise ConfigurationError("; ".join(problems(exc))) from None
 
     @property
     def broker(self) -> str:
         """The broker's URL: `broker_url`, else the store."""
         return self.broker_url or self.redis_url
+
+
+def problems(error: ValidationError) -> list[str]:
+    """What is wrong with the settings, by variable, without their values: one of them may hold a password."""
+    return [
+        f"MCPTASKS_{str(detail['loc'][0]).upper() if detail['loc'] else '*'}: "
+        f"{detail['msg'].removeprefix('Value error, ')}"
+        for detail in error.errors(include_url=False, include_input=False)
+    ]

@@ -24,10 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli import checks, fleet_checks
-from mcptasks.cli.subject import Subject, bad_variables, installed, load_subject, unreadable_urls
+from mcptasks.cli.subject import Subject, installed, load_subject, unreadable_urls
 from mcptasks.cli.verdict import Check, Status, exit_code
 from mcptasks.fleet import health
-from mcptasks.settings import Settings
+from mcptasks.settings import Settings, problems
 from mcptasks.store.connection import address
 from mcptasks.store.probe import Backlog, Facts, Server, Trouble, look
 
@@ -89,7 +89,7 @@ class Examination:
         try:
             settings = Settings()
         except ValidationError as exc:
-            return [*report, checks.bad_settings(bad_variables(exc)), *_no_settings()]
+            return [*report, checks.bad_settings(problems(exc)), *_no_settings()]
         if unreadable := unreadable_urls(settings):
             return [*report, checks.bad_settings(unreadable), *_no_settings()]
         subject = load_subject(self._target, settings) if self._target else None

@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any, cast
 
 from packaging.requirements import Requirement
-from pydantic import ValidationError
 
 from mcptasks import seams
 from mcptasks.cli.checks import Package
@@ -84,16 +83,6 @@ def _package(need: Requirement) -> Package:
         return Package(need.name, version(need.name), str(need.specifier))
     except PackageNotFoundError:
         return Package(need.name, "", str(need.specifier))
-
-
-def bad_variables(error: ValidationError) -> list[str]:
-    """What is wrong with the settings, without their values: one of them may hold a password."""
-    return [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
-
-
-def _problem(detail: Any) -> str:
-    where = ".".join(str(part) for part in detail["loc"])
-    return f"MCPTASKS_{where.upper()}: {detail['msg']}" if where else str(detail["msg"])
 
 
 def unreadable_urls(settings: Settings) -> list[str]:
