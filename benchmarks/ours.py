@@ -43,6 +43,14 @@ async def ask(ctx: Context) -> str:
 
 @mcp.tool()
 @tasks.durable()
+async def nap(seconds: float) -> float:
+    """Takes its time."""
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@mcp.tool()
+@tasks.durable()
 async def long_job(folder: str) -> str:
     """Notes its start and works until it is released; its worker is killed meanwhile."""
     note_start(folder)

@@ -99,11 +99,11 @@ def ours(store: str, logs: Path, pool: str) -> Generator[System]:
 
 
 @contextmanager
-def our_server(env: dict[str, str], logs: Path) -> Generator[tuple[Service, int]]:
+def our_server(env: dict[str, str], logs: Path, name: str = "our server") -> Generator[tuple[Service, int]]:
     """The MCP server alone, listening on that port."""
     port = free_port()
     serve = [*MCPTASKS, "serve", TARGET, "--port", str(port), "--log-level", "WARNING"]
-    with running("our server", serve, env, logs) as server:
+    with running(name, serve, env, logs) as server:
         server.wait_for_port(port)
         yield server, port
 

@@ -13,8 +13,6 @@ from starlette.types import ASGIApp
 
 from mcptasks.cli.target import load_target
 from mcptasks.errors import ConfigurationError
-from mcptasks.server.subscriptions import end_streams
-from mcptasks.server.watch import end_waits
 
 #: uvicorn's own, so that `--log-level` rules it too.
 log: Final = logging.getLogger("uvicorn.error")
@@ -49,7 +47,7 @@ def _log_in_lines() -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, saying where it serves (the port may have been chosen here) and ending what has no end of its own."""
+    """Says where it serves: uvicorn does not when it is given its socket, and the port may have been chosen here."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """It takes connections, and the log has the URL."""
@@ -57,12 +55,6 @@ class _Server(uvicorn.Server):
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             log.info("mcptasks serve: serving http://%s:%d/mcp", f"[{host}]" if ":" in host else host, port)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open requests were waited for, but for those that listen to tasks or wait for them: they were ended."""
-        end_streams()
-        end_waits()
-        await super().shutdown(sockets)
 
 
 def _http_app(mcp: Any, target: str, host: str, *, json_response: bool, stateless: bool) -> ASGIApp:

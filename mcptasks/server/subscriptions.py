@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
-from weakref import WeakSet
 
 import anyio
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -47,18 +47,8 @@ Ctx = ServerRequestContext[Any, Any]
 _READERS: Final = 3
 #: A task that could not be read is read again after this long.
 _AGAIN_S: Final = 1.0
-
-#: Those of every server in this process.
-_all: Final[WeakSet[Subscriptions]] = WeakSet()
-
-
-def end_streams() -> None:
-    """Every stream in this process that names tasks ends, each with its result, as its client expects it.
-
-    For a server that goes down: it waits for its open requests, and these would never end by themselves.
-    """
-    for subscriptions in tuple(_all):
-        subscriptions.end()
+#: How often it is looked whether the server was told to end.
+_LOOK_S: Final = 0.25
 
 
 class Subscriptions:
@@ -69,10 +59,14 @@ class Subscriptions:
         self._reading = asyncio.Semaphore(_READERS)
         self._open = set[anyio.CancelScope]()
         self._ending = False
-        _all.add(self)
+        self._watching: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Every stream ends, and so does each that is asked for from now on."""
+        """Every stream ends with its result, as its client expects it, and so does each that is asked for from now on.
+
+        For a server that goes down: it waits for its open requests, and these have no end of their own. Under uvicorn
+        (`mcptasks serve`, `mcp.run`, `uvicorn`) it happens by itself.
+        """
         self._ending = True
         for scope in tuple(self._open):
             scope.cancel()
@@ -103,6 +97,8 @@ class Subscriptions:
         self._open.add(scope)
         if self._ending:
             scope.cancel()
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
         self._store.changes.follow(honoured, news.hear)
         try:
             with scope:
@@ -118,6 +114,12 @@ class Subscriptions:
             pushing.cancel()
             await asyncio.wait([pushing])
         return SubscriptionsListenResult(_meta=meta)
+
+    async def _watch(self) -> None:
+        while self._open:
+            if _going_down():
+                self.end()
+            await asyncio.sleep(_LOOK_S)
 
     async def _push(self, ctx: Ctx, owner: str, news: News, acknowledged: asyncio.Event) -> None:
         await acknowledged.wait()
@@ -191,6 +193,12 @@ def _task_ids(wanted: Mapping[str, Any]) -> list[str]:
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in cast("list[Any]", ids)):
         raise MCPError(INVALID_PARAMS, "notifications.taskIds must be a list of task ids")
     return [one for one in dict.fromkeys(cast("list[str]", ids)) if is_task_id(one)]
+
+
+def _going_down() -> bool:
+    """uvicorn was told to end. It says so to nobody: the lifespan's end comes after that of the last request."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
 
 
 def _end_of_token() -> float:

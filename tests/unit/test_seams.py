@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 import anyio
 import pytest
+import uvicorn
 from mcp import Client
 from mcp.client import ClientExtension, ClientSession, ResultClaim
 from mcp.server.auth.middleware.auth_context import auth_context_var, get_access_token
@@ -39,6 +41,7 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, NAME_BEARING_METHODS, decode_header_value
 from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -56,6 +59,9 @@ from mcp_types import (
     RequestParams,
     Result,
     SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
 )
 from mcp_types import methods as sdk_methods
 from mcp_types.methods import serialize_server_result
@@ -681,3 +687,34 @@ def test_a_request_type_names_the_member_that_its_header_mirrors() -> None:
 
     assert Request.name_param is None, "the SDK's client finds the Mcp-Name of a request in another way"
     assert Named.name_param == "taskId"
+
+
+# ------------------------------------------------------------------------------------------------ push, server
+
+
+def test_uvicorn_can_be_asked_whether_it_was_told_to_end() -> None:
+    """Its signal handler is a method of the server, which has the answer (`mcptasks/server/subscriptions.py`)."""
+    server = uvicorn.Server(uvicorn.Config("nobody:app"))
+    why = "streams that listen to tasks must be ended in another way, or uvicorn waits for them until it is killed"
+    with server.capture_signals():
+        assert getattr(signal.getsignal(signal.SIGTERM), "__self__", None) is server, why
+        assert server.should_exit is False, why
+
+
+async def test_the_sdk_lets_a_middleware_answer_subscriptions_listen() -> None:
+    """`MethodBinding` refuses the method, so the tasks extension wraps it."""
+    mcp = make()
+    seen: list[Any] = []
+
+    async def middleware(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method == "subscriptions/listen":
+            seen.append((ctx.params or {})["notifications"])
+            return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
+        return await call_next(ctx)
+
+    mcp.middleware.append(middleware)
+    filters = SubscriptionFilter.model_validate({"taskIds": ["a"]})
+    request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=filters))
+    async with Client(mcp) as client:
+        await client.session.send_request(request, SubscriptionsListenResult)
+    assert seen == [{"taskIds": ["a"]}], "subscriptions/listen has to be wrapped in another way"
