@@ -17,11 +17,12 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUES
 
 from mcptasks.model import Record, Status
 from mcptasks.server import rounds
+from mcptasks.server.closing import Closing
 from mcptasks.server.intake import Call, Intake
 from mcptasks.server.relay import INPUT_REQUEST, Relay
 from mcptasks.server.rounds import Waiting
 from mcptasks.server.submission import answers_of
-from mcptasks.server.watch import PATIENCE_S, Watch, Watches
+from mcptasks.server.watch import PATIENCE_S, Watch
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import MODERN
 
@@ -32,9 +33,8 @@ TASK_ID: Final = "mcptasks/taskId"
 class Bridge:
     """The waiting calls of one server process."""
 
-    def __init__(self, store: TaskStore, intake: Intake) -> None:
-        self._watches = Watches(store)
-        self._intake = intake
+    def __init__(self, store: TaskStore, intake: Intake, closing: Closing) -> None:
+        self._store, self._intake, self._closing = store, intake, closing
 
     async def wait(self, call: Call, record: Record, *, rounds_before: int) -> HandlerResult:
         """What the call is answered with: the tool's result as a live call has it, or another round.
@@ -65,7 +65,7 @@ class Bridge:
     async def _round(self, call: Call, state: Waiting, record: Record) -> HandlerResult:
         settings, told = self._intake.settings, state.told
         deadline = anyio.current_time() + settings.bridge_wait_ms / 1000
-        with Watch(self._watches, record) as watch:
+        with Watch(self._store, self._closing, record) as watch:
             while True:
                 told = await _tell(call, record, told)
                 if record.status.terminal:
@@ -86,7 +86,7 @@ class Bridge:
 
     async def _live(self, call: Call, record: Record) -> HandlerResult:
         failure = None
-        with Watch(self._watches, record) as watch:
+        with Watch(self._store, self._closing, record) as watch:
             async with anyio.create_task_group() as group:
                 relay = Relay(call, self._intake, group, watch.nudge)
                 try:

@@ -44,12 +44,12 @@ class Closing:
 
     async def _watch(self) -> None:
         while self._ends and not self.begun:
-            if _going_down():
+            if told_to_end():
                 self.begin()
             await asyncio.sleep(_LOOK_S)
 
 
-def _going_down() -> bool:
+def told_to_end() -> bool:
     """uvicorn was told to end. It says so to nobody: the lifespan's end comes after that of the last request."""
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True

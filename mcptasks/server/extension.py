@@ -23,6 +23,7 @@ from mcptasks.model import Record, Undeclared, is_task_id, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.server import prelude, rounds, submission
 from mcptasks.server.bridge import Bridge
+from mcptasks.server.closing import Closing
 from mcptasks.server.intake import Call, Intake
 from mcptasks.server.owner import OwnerOf, owner_of, token_owner
 from mcptasks.server.refusals import not_found, undeclared
@@ -50,8 +51,8 @@ class TasksExtension(Extension):
     def __init__(self, store: TaskStore, owner: OwnerOf = token_owner) -> None:
         self._store = store
         self._owner = owner
-        #: Those who listen to its tasks.
-        self.subscriptions = Subscriptions(store, owner)
+        #: What goes on for as long as a task does: streams that listen, calls that wait.
+        self.closing = Closing()
         self._server: _Server | None = None
         #: True once a server was made with this extension.
         self.installed = False
@@ -59,11 +60,11 @@ class TasksExtension(Extension):
     def serve(self, mcp: MCPServer[Any], dispatcher: Dispatcher) -> None:
         """The extension knows its server and how to wake the fleet; before that a durable call is refused."""
         intake = Intake(self._store, dispatcher)
-        self._server = _Server(mcp, intake, Bridge(self._store, intake))
+        self._server = _Server(mcp, intake, Bridge(self._store, intake, self.closing))
         if keys := self._store.settings.request_state_keys:
             seams.share_request_state(mcp, [key.get_secret_value() for key in keys])
         mcp.middleware.append(_forget_task_hint)
-        mcp.middleware.append(self.subscriptions.listen)
+        mcp.middleware.append(Subscriptions(self._store, self._owner, self.closing).listen)
 
     def methods(self) -> Sequence[MethodBinding]:
         """`tasks/get`, `tasks/update`, `tasks/cancel`, for the protocol versions that know extensions (P06)."""

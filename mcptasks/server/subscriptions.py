@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ from pydantic import ValidationError
 
 from mcptasks.errors import SchemaTooNew, StoreUnavailable
 from mcptasks.model import Record, is_task_id, label
+from mcptasks.server.closing import Closing
 from mcptasks.server.news import News
 from mcptasks.server.owner import OwnerOf, owner_of
 from mcptasks.server.refusals import answering
@@ -47,29 +47,14 @@ Ctx = ServerRequestContext[Any, Any]
 _READERS: Final = 3
 #: A task that could not be read is read again after this long.
 _AGAIN_S: Final = 1.0
-#: How often it is looked whether the server was told to end.
-_LOOK_S: Final = 0.25
 
 
 class Subscriptions:
     """The listeners of one server."""
 
-    def __init__(self, store: TaskStore, owner: OwnerOf) -> None:
-        self._store, self._owner = store, owner
+    def __init__(self, store: TaskStore, owner: OwnerOf, closing: Closing) -> None:
+        self._store, self._owner, self._closing = store, owner, closing
         self._reading = asyncio.Semaphore(_READERS)
-        self._open = set[anyio.CancelScope]()
-        self._ending = False
-        self._watching: asyncio.Task[None] | None = None
-
-    def end(self) -> None:
-        """Every stream ends with its result, as its client expects it, and so does each that is asked for from now on.
-
-        For a server that goes down: it waits for its open requests, and these have no end of their own. Under uvicorn
-        (`mcptasks serve`, `mcp.run`, `uvicorn`) it happens by itself.
-        """
-        self._ending = True
-        for scope in tuple(self._open):
-            scope.cancel()
 
     async def listen(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         """The middleware: a `subscriptions/listen` that names tasks is answered until its client leaves.
@@ -94,11 +79,7 @@ class Subscriptions:
         scope = anyio.CancelScope(deadline=_end_of_token())
         pushing = asyncio.get_running_loop().create_task(self._push(ctx, owner, news, session.acknowledged))
         pushing.add_done_callback(lambda _: scope.cancel())
-        self._open.add(scope)
-        if self._ending:
-            scope.cancel()
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self._closing.add(scope.cancel)
         self._store.changes.follow(honoured, news.hear)
         try:
             with scope:
@@ -109,17 +90,11 @@ class Subscriptions:
                 await session.send_notification(SubscriptionsAcknowledgedNotification(params=params), ctx.request_id)
                 await anyio.sleep_forever()
         finally:
-            self._open.discard(scope)
+            self._closing.discard(scope.cancel)
             self._store.changes.leave(honoured, news.hear)
             pushing.cancel()
             await asyncio.wait([pushing])
         return SubscriptionsListenResult(_meta=meta)
-
-    async def _watch(self) -> None:
-        while self._open:
-            if _going_down():
-                self.end()
-            await asyncio.sleep(_LOOK_S)
 
     async def _push(self, ctx: Ctx, owner: str, news: News, acknowledged: asyncio.Event) -> None:
         await acknowledged.wait()
@@ -193,12 +168,6 @@ def _task_ids(wanted: Mapping[str, Any]) -> list[str]:
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in cast("list[Any]", ids)):
         raise MCPError(INVALID_PARAMS, "notifications.taskIds must be a list of task ids")
     return [one for one in dict.fromkeys(cast("list[str]", ids)) if is_task_id(one)]
-
-
-def _going_down() -> bool:
-    """uvicorn was told to end. It says so to nobody: the lifespan's end comes after that of the last request."""
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return getattr(server, "should_exit", False) is True
 
 
 def _end_of_token() -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import Final, Self
-from weakref import WeakSet
 
 import anyio
 
 from mcptasks.model import Record
+from mcptasks.server.closing import Closing
 from mcptasks.server.news import News
 from mcptasks.server.refusals import answering, not_found
 from mcptasks.store.store import TaskStore
@@ -16,57 +16,28 @@ from mcptasks.store.store import TaskStore
 #: A store that is away for longer ends the wait; the task goes on.
 PATIENCE_S: Final = 10.0
 
-#: Those of every server in this process.
-_all: Final[WeakSet[Watches]] = WeakSet()
-
-
-def end_waits() -> None:
-    """Every call in this process that waits for a task is told to end.
-
-    For a server that goes down: it waits for its open requests, and these take as long as their tasks.
-    """
-    for watches in tuple(_all):
-        watches.end()
-
-
-class Watches:
-    """The calls of one server that wait for their tasks."""
-
-    def __init__(self, store: TaskStore) -> None:
-        self.store = store
-        #: The server goes down: a call should end, whatever its task does.
-        self.ending = False
-        self.open = set[Watch]()
-        _all.add(self)
-
-    def end(self) -> None:
-        """Every wait ends, and so does each that begins from now on."""
-        self.ending = True
-        for watch in tuple(self.open):
-            watch.nudge()
-
 
 class Watch:
     """One call's view of its task, within a `with` block."""
 
-    def __init__(self, watches: Watches, record: Record) -> None:
-        self._watches, self._store, self._record = watches, watches.store, record
+    def __init__(self, store: TaskStore, closing: Closing, record: Record) -> None:
+        self._store, self._closing, self._record = store, closing, record
         self._news = News([record.task_id], self._store.settings.push_progress_ms / 1000)
         self._nudged = False
 
     def __enter__(self) -> Self:
-        self._watches.open.add(self)
+        self._closing.add(self.nudge)
         self._store.changes.follow([self._record.task_id], self._news.hear)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
         self._store.changes.leave([self._record.task_id], self._news.hear)
-        self._watches.open.discard(self)
+        self._closing.discard(self.nudge)
 
     @property
     def over(self) -> bool:
         """The call should end, whatever its task does."""
-        return self._watches.ending
+        return self._closing.begun
 
     def nudge(self) -> None:
         """Whoever waits for a change looks now, and goes on with what there is."""

@@ -410,7 +410,7 @@ async def test_a_server_that_goes_down_ends_its_streams_in_order(settings: Setti
             await alone.task()
             await both.message()
             await both.task()
-            home.tasks.subscriptions.end()
+            home.tasks.closing.begin()
             finals = [await alone.message(), await both.message()]
             async with home.listen(client, task_id) as late:
                 finals.append(await late.message())

@@ -693,7 +693,7 @@ def test_a_request_type_names_the_member_that_its_header_mirrors() -> None:
 
 
 def test_uvicorn_can_be_asked_whether_it_was_told_to_end() -> None:
-    """Its signal handler is a method of the server, which has the answer (`mcptasks/server/subscriptions.py`)."""
+    """Its signal handler is a method of the server, which has the answer (`mcptasks/server/closing.py`)."""
     server = uvicorn.Server(uvicorn.Config("nobody:app"))
     why = "streams that listen to tasks must be ended in another way, or uvicorn waits for them until it is killed"
     with server.capture_signals():

@@ -15,7 +15,8 @@ from mcp.shared.exceptions import MCPError
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Record, Status
 from mcptasks.server import refusals, watch
-from mcptasks.server.watch import Watch, Watches, end_waits
+from mcptasks.server.closing import Closing
+from mcptasks.server.watch import Watch
 from mcptasks.settings import Settings
 from mcptasks.store.changes import Change, Hear
 
@@ -69,7 +70,7 @@ class FakeStore:
 def watching(*answers: Record | Exception | None, record: Record = RECORD) -> tuple[FakeStore, Watch]:
     """A watch of a store that answers so."""
     store = FakeStore(*answers)
-    return store, Watch(Watches(cast("Any", store)), record)
+    return store, Watch(cast("Any", store), Closing(), record)
 
 
 async def test_a_change_that_is_told_is_seen_at_once() -> None:
@@ -138,13 +139,16 @@ async def test_a_nudge_brings_what_there_is_at_once() -> None:
 
 async def test_a_server_that_goes_down_ends_every_wait_and_those_to_come() -> None:
     """It would wait for them otherwise, and they for their tasks."""
-    _, view = watching(RECORD)
+    closing = Closing()
+    view, late = [Watch(cast("Any", FakeStore(RECORD)), closing, RECORD) for _ in range(2)]
     with view:
         waiting = asyncio.create_task(view.change())
         await asyncio.sleep(0)
         assert not view.over
-        end_waits()
+        closing.begin()
         assert await waiting == RECORD and view.over
+    with late:
+        assert await late.change() == RECORD and late.over
 
 
 async def test_a_task_that_is_gone_is_an_error() -> None:
