@@ -51,8 +51,9 @@ class Operations:
 
         Returns how many were signalled. Admission stays as it is.
         """
-        signalled = 0
-        for task_id in await self._store.active():
+        signalled, with_a_worker = 0, await self._store.in_hand()
+        # Those that wait go first: a slot that a cancelled run frees must not begin what is to be cancelled next.
+        for task_id in sorted(await self._store.active(), key=with_a_worker.__contains__):
             signalled += await self._store.cancel(task_id, None, reason) in ("CANCELLED", "REQUESTED")
         return signalled
 

@@ -33,3 +33,8 @@ class AdmissionTransitions(Transitions):
         """
         reply = await self.run_script("active", self.fleet("active"), {})
         return sorted(reply[1:])
+
+    async def in_hand(self) -> set[str]:
+        """The ids of the tasks that a worker holds at this moment."""
+        async with self.connection.turn() as client:
+            return set(cast("list[str]", await client.zrange(self.keys.leases, 0, -1)))

@@ -238,6 +238,25 @@ async def test_cancelling_all_signals_every_unfinished_task_of_every_caller(sett
         assert await alice.start("quick")
 
 
+@covers("T3")
+async def test_what_waits_is_cancelled_before_what_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T3: else the slot of a cancelled run begins a task that is to be cancelled next."""
+    tools, order = Tools(), list[str]()
+    cancel = TaskStore.cancel
+
+    async def noted(store: TaskStore, task_id: str, *args: Any) -> str:
+        order.append(task_id)
+        return await cancel(store, task_id, *args)
+
+    monkeypatch.setattr(TaskStore, "cancel", noted)
+    async with house(settings, tools) as (home, client), Operations(settings) as fleet:
+        runs, run = await started(home, client, "stands", tools.gate)
+        queued = [await client.start("quick") for _ in range(20)]
+        assert await fleet.cancel_all(REASON) == 21
+        assert order == [*sorted(queued), runs]
+        assert await run == "cancelled"
+
+
 @covers("T3", "P51")
 async def test_a_tool_that_ends_in_its_own_way_says_it_better(settings: Settings) -> None:
     """T3: the reason is for the task that has nothing better to say; its own error is its result."""
