@@ -3,6 +3,7 @@
 from mcptasks.errors import Cancelled, MCPTasksError
 from mcptasks.operations import Operations
 from mcptasks.policy import Mode, exponential, fixed
+from mcptasks.runtime.asking import input_timeout
 from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
 from mcptasks.runtime.gathering import gather
 from mcptasks.runtime.retry import Retry
@@ -27,6 +28,7 @@ __all__ = [
     "fixed",
     "gather",
     "idempotency_key",
+    "input_timeout",
     "raise_if_cancelled",
     "sleep",
     "sleep_until",

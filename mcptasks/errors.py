@@ -29,6 +29,14 @@ class BadPayload(MCPTasksError):
     """A payload is not JSON that every client can read (NaN, Infinity, nested too deep, an unserializable value)."""
 
 
+class BadAnswer(MCPTasksError):
+    """An answer does not satisfy its question, or its question is not open; nothing was stored."""
+
+
+class UnknownTask(MCPTasksError):
+    """There is no task with this id: it never was, or its time is over."""
+
+
 class SchemaTooNew(MCPTasksError):
     """A record was written by a newer mcptasks; it is left untouched. Upgrade this process first."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
+from mcptasks.times import InputLimit
+
 #: Version of the stored record. A reader refuses a newer one (`SchemaTooNew`) instead of misreading it.
 SCHEMA_VERSION: Final = 1
 
@@ -158,6 +160,7 @@ class Question:
     key: str
     method: str
     params: Mapping[str, Any]
+    limit: InputLimit | None = None
 
 
 class Progress(NamedTuple):
@@ -209,6 +212,9 @@ class Record:
     hard_limit_ms: int | None = None
     #: Open questions, wire key -> {"method", "params"}.
     questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    #: Wire key of an open question with an input timeout -> when that is over.
+    answer_by_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    version: str = ""  #: Of the code that took the call; empty: it has none.
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 

@@ -1,11 +1,15 @@
-"""The fleet in an operator's hand: admission, what is unfinished, cancel everything, drain."""
+"""The fleet in an operator's hand: one task and its questions, admission, what is unfinished, cancel, drain."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
+from mcptasks.answers import checked
+from mcptasks.errors import BadAnswer, UnknownTask
+from mcptasks.model import Record, is_task_id, label
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 
@@ -46,6 +50,38 @@ class Operations:
         """The ids of all unfinished tasks, those not yet started included, in lexical order."""
         return await self._store.active()
 
+    async def read(self, task_id: str) -> Record:
+        """The task as it is now, whoever's it is: among others its open `questions`, and until when they are open.
+
+        Raises:
+            UnknownTask: there is none.
+        """
+        record = await self._store.read(task_id, None) if is_task_id(task_id) else None
+        if record is None:
+            raise UnknownTask(f"There is no task {label(task_id)!r}...; it never was, or its time to live is over.")
+        return record
+
+    async def answer(self, task_id: str, answers: Mapping[str, Any]) -> bool:
+        """All these answers are stored, in the name of the task's caller; True: the task moves on, no question is open.
+
+        Each is by the key that it has in `read().questions`, and what a client would send: for an elicitation
+        `{"action": "accept", "content": {...}}`, "decline" or "cancel". A task that waits without a worker is sent to
+        one by the next sweep.
+
+        Raises:
+            BadAnswer: an answer does not satisfy its question, or its question is not open; nothing was stored. Only
+                if somebody else answers at the same moment, the others may have been.
+            TooLarge: one is over `settings.answer_max`.
+            UnknownTask: there is no such task.
+        """
+        open_ones = (await self.read(task_id)).questions
+        if closed := sorted(answers.keys() - open_ones.keys()):
+            raise BadAnswer(_not_open(closed))
+        outcome = (await self._store.answer(task_id, None, checked(answers, open_ones))).outcome
+        if outcome in ("IGNORED", "GONE"):
+            raise BadAnswer(_not_open(sorted(answers)))
+        return outcome != "PARTIAL"
+
     async def cancel_all(self, reason: str) -> int:
         """Every unfinished task is cancelled or told to stop, with the reason as its status message.
 
@@ -61,3 +97,8 @@ class Operations:
         """Returns when every admitted task has ended, its last write included. The time-out is the caller's."""
         while await self._store.active():  # noqa: ASYNC110 - the event is in another process
             await asyncio.sleep(_LOOK_S)
+
+
+def _not_open(keys: list[str]) -> str:
+    names = ", ".join(repr(key[:80]) for key in keys[:3]) or "No key"
+    return f"{names}: no open question of the task (never asked, answered, or out of time). Nothing was stored."

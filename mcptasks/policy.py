@@ -31,6 +31,15 @@ class Mode(StrEnum):
     REQUIRED = "required"
 
 
+class OnInputTimeout(StrEnum):
+    """What happens when nobody answers a question in time."""
+
+    #: The task fails, with reason `input_timeout`.
+    FAIL = "fail"
+    #: The tool hears that the person cancelled.
+    CANCEL = "cancel"
+
+
 ModePicker: TypeAlias = Callable[[Any, str], Mode | str | Awaitable[Mode | str]]
 """Decides per call from (the call's params, the caller's owner string)."""
 
@@ -58,6 +67,9 @@ class Policy:
     #: of resolvers all, those of a guard in so many rounds.
     prelude: int = 0
     undeclared: Undeclared | None = None
+    #: How long each question may stay open.
+    input_timeout_ms: int | None = None
+    on_input_timeout: OnInputTimeout = OnInputTimeout.FAIL
 
     @property
     def grace_ms(self) -> int:
@@ -110,6 +122,14 @@ class PolicyOptions(TypedDict, total=False):
     call waits for its end, relays its progress, and puts its questions to the client as its protocol version can.
     "inline": it runs in the server process, as without mcptasks. "refuse": it is an error. For mode "optional".
     Default: as the settings say."""
+    input_timeout: Duration
+    """How long each question may stay open; time without a worker counts against nothing else but the ttl. By the
+    store's clock, never early and at most a sweep late. `mcptasks.input_timeout` says it for single questions.
+    Default: as long as the task lives."""
+    on_input_timeout: OnInputTimeout | Literal["fail", "cancel"]
+    """"fail": then the task fails, with reason `input_timeout` (the default). "cancel": an elicitation is answered as
+    by a person who cancels (`{"action": "cancel"}`), and the tool goes on; sampling and roots have no such answer, so
+    their tasks fail all the same."""
 
 
 def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
@@ -143,6 +163,8 @@ def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
         retry_ms=tuple(duration_ms(delay) for delay in options.get("retry", ())),
         prelude=prelude,
         undeclared=_undeclared(options),
+        input_timeout_ms=_optional_ms(options.get("input_timeout")),
+        on_input_timeout=_on_input_timeout(options),
     )
 
 
@@ -166,12 +188,20 @@ def _undeclared(options: PolicyOptions) -> Undeclared | None:
         raise ConfigurationError(f"undeclared={choice!r}: choose wait, inline or refuse") from None
 
 
+def _on_input_timeout(options: PolicyOptions) -> OnInputTimeout:
+    choice = options.get("on_input_timeout", OnInputTimeout.FAIL)
+    try:
+        return OnInputTimeout(choice)
+    except ValueError:
+        raise ConfigurationError(f"on_input_timeout={choice!r}: choose fail or cancel") from None
+
+
 def _optional_ms(value: Duration | None) -> int | None:
     return None if value is None else duration_ms(value)
 
 
 def check_ttl(policy: Policy, default_ttl_ms: int) -> None:
-    """A task of this policy cannot expire while its one run may still go on.
+    """A task of this policy cannot expire while its one run may still go on, nor before a question's time is up.
 
     Raises:
         ConfigurationError: it could.
@@ -181,6 +211,11 @@ def check_ttl(policy: Policy, default_ttl_ms: int) -> None:
         raise ConfigurationError(
             f"ttl ({ttl_ms} ms) is shorter than time_limit with its grace ({policy.hard_limit_ms} ms): "
             "the task would expire while it may still run"
+        )
+    if not policy.unlimited and policy.input_timeout_ms is not None and ttl_ms <= policy.input_timeout_ms:
+        raise ConfigurationError(
+            f"ttl ({ttl_ms} ms) is no longer than input_timeout ({policy.input_timeout_ms} ms): "
+            "the task would expire before its question's time is up"
         )
 
 

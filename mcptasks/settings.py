@@ -52,6 +52,8 @@ class Settings(BaseSettings):
     prefix: str = "mcptasks:"
     #: Celery queue of tools whose policy names none.
     queue: str = "mcptasks"
+    #: Of your code, kept with every task and named where a later version cannot go on with it; empty: the MCP server's.
+    version: str = ""
 
     #: How long a task stays readable after its creation, and again after its end.
     ttl_ms: Milliseconds = 24 * 3_600_000

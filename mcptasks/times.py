@@ -1,8 +1,9 @@
-"""Durations as people write them and moments as the wire has them; inside there are only whole milliseconds."""
+"""Durations as people write them, moments as the wire has them, limits; inside there are only whole milliseconds."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -40,3 +41,12 @@ def duration_ms(value: Duration) -> int:
 def iso(ms: int) -> str:
     """Unix milliseconds as ISO 8601 in UTC with a `Z`, as the wire wants them."""
     return datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLimit:
+    """How long a question may stay open, and what happens then."""
+
+    ms: int
+    #: The task fails with this message. None: the question is answered as a person who cancels would.
+    failure: str | None

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final, NoReturn, cast
 
 import anyio
@@ -22,9 +23,11 @@ from starlette.requests import Request
 
 from mcptasks.errors import ReplayMismatch
 from mcptasks.model import Journal, Question, Submission, Timer
+from mcptasks.policy import Policy
+from mcptasks.runtime.asking import limit_of
 from mcptasks.runtime.lanes import current_lane
 from mcptasks.runtime.progress import Reporter
-from mcptasks.runtime.replay import Replay
+from mcptasks.runtime.replay import Replay, question_label
 
 #: After the last news a pass waits this long for siblings (`gather`, task groups): what they ask is asked together.
 SETTLE_S: Final = 0.01
@@ -67,6 +70,7 @@ class TaskChannel:
         reporter: Reporter,
         request: Request | None,
         now_ms: Callable[[], int],
+        policy: Policy,
     ) -> None:
         self.transport = TransportContext(
             kind="mcptasks",
@@ -84,6 +88,7 @@ class TaskChannel:
         self._replay = replay
         self._reporter = reporter
         self._now_ms = now_ms
+        self._policy = policy
         self._waiting: dict[str, tuple[Question, asyncio.Event]] = {}
         self._timers: dict[str, Timer] = {}
         #: Set while something waits for the runner.
@@ -123,6 +128,7 @@ class TaskChannel:
         if (recorded := self._replay.take(question.key)) is not None:
             await asyncio.sleep(0)  # a call to the client is a checkpoint, in a replay too
             return recorded
+        question = replace(question, limit=limit_of(self._policy, method, question_label(method, asked)))
         answered = asyncio.Event()
         self._waiting[question.key] = (question, answered)
         with self._suspended():

@@ -86,7 +86,7 @@ class Replay:
         what = digest(method, params)
         number = lane.use(f"ask {what}")
         parts = [method.split("/")[0], what, *([lane.path] if lane.path else []), str(number)]
-        key, label = "-".join(parts), _question_label(method, params)
+        key, label = "-".join(parts), question_label(method, params)
         place = self._come("k", key, lane, label)
         self._notes[key] = f"{what} {place} {label}"
         return Question(key=key, method=method, params=params)
@@ -174,7 +174,8 @@ def _records(journal: Journal) -> Iterator[tuple[str, _Record]]:
         yield f"t:{name}", _Record(_timer_label(name), _lane_of(name), Place.parse(timer.split(" ")[1]))
 
 
-def _question_label(method: str, params: Mapping[str, Any]) -> str:
+def question_label(method: str, params: Mapping[str, Any]) -> str:
+    """The question in a few words, for people."""
     text = params.get("message")
     if not isinstance(text, str):
         return f"a {method} request"

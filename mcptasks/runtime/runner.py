@@ -19,7 +19,7 @@ from mcptasks.policy import Policy, policy_of
 from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Sleeping, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
-from mcptasks.runtime.skew import no_such_tool
+from mcptasks.runtime.skew import no_such_tool, other_version
 from mcptasks.runtime.tool_pass import Job, ToolPass
 from mcptasks.runtime.watchdog import Interrupt
 from mcptasks.store.base import Next
@@ -144,12 +144,16 @@ class Run:
             case "ANSWERED" | "DUE":
                 return await self._journal()
             case "MISMATCH":
-                return cannot_go_on(f"the question {answer.detail} was asked before with another text")
+                return cannot_go_on(f"the question {answer.detail} was asked before with another text.{self._versions}")
             case "TOO_MANY":
                 limit = self._store.settings.questions_max
                 return cannot_go_on(f"{answer.detail} open questions; the limit is {limit} (MCPTASKS_QUESTIONS_MAX)")
             case _:
                 return Superseded(answer.outcome)
+
+    @property
+    def _versions(self) -> str:
+        return other_version(self.claim.record, self._store.settings.version or self._mcp.version)
 
     def _now_ms(self) -> int:
         """Never ahead of the store's clock: counted from the claim, which was a little before this run began."""

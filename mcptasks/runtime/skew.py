@@ -5,8 +5,18 @@ from __future__ import annotations
 from mcp.server.mcpserver.tools import Tool
 from pydantic import ValidationError
 
-from mcptasks.model import Submission
+from mcptasks.model import Record, Submission
 from mcptasks.runtime.outcome import Deferred, Failed, cannot_go_on
+
+
+def other_version(record: Record, here: str) -> str:
+    """A sentence for the error of a task that cannot go on, with a space before it; "" where versions explain nothing.
+
+    `here`: the version of this worker's code.
+    """
+    if not record.version or not here or record.version == here:
+        return ""
+    return f" The task began with version {record.version}, this worker has {here}."
 
 
 def no_such_tool(submission: Submission) -> Deferred:
@@ -16,7 +26,7 @@ def no_such_tool(submission: Submission) -> Deferred:
     return Deferred(f"Waits for a worker that has the tool {name}", lost.error)
 
 
-def other_arguments(tool: Tool, submission: Submission) -> Failed | None:
+def other_arguments(tool: Tool, submission: Submission, versions: str) -> Failed | None:
     """The end of a task whose stored arguments, valid at the call, are not what the tool takes now; else None."""
     try:
         tool.fn_metadata.validate_arguments(submission.arguments)
@@ -28,5 +38,5 @@ def other_arguments(tool: Tool, submission: Submission) -> Failed | None:
         return None
     return cannot_go_on(
         f"the tool {submission.tool!r} takes other arguments now than when the task was called ({misfits}); "
-        "start the task anew"
+        f"start the task anew.{versions}"
     )

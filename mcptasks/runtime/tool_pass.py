@@ -18,6 +18,7 @@ from mcptasks.errors import Cancelled as CancelledInTool
 from mcptasks.model import Claim, Journal, Question, Reason, Submission
 from mcptasks.policy import Policy
 from mcptasks.runtime import detached
+from mcptasks.runtime.asking import limit_of
 from mcptasks.runtime.channel import TaskChannel, require_capability
 from mcptasks.runtime.current import CurrentRun, current_run
 from mcptasks.runtime.lanes import lane
@@ -33,10 +34,10 @@ from mcptasks.runtime.outcome import (
     error,
 )
 from mcptasks.runtime.progress import Reporter
-from mcptasks.runtime.replay import SAME_AGAIN, Replay
+from mcptasks.runtime.replay import SAME_AGAIN, Replay, question_label
 from mcptasks.runtime.results import completed, failed
 from mcptasks.runtime.retry import Retry
-from mcptasks.runtime.skew import other_arguments
+from mcptasks.runtime.skew import other_arguments, other_version
 from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
@@ -74,13 +75,14 @@ class ToolPass:
         self._job = job
         self._replay = Replay(journal)
         request = detached.request_of(job.submission.headers)
-        self._channel = TaskChannel(job.submission, self._replay, job.reporter, request, job.now_ms)
+        self._channel = TaskChannel(job.submission, self._replay, job.reporter, request, job.now_ms, job.policy)
         params = detached.call_params(job.submission, journal)
         self._context = detached.context(job.submission, self._channel, job.lifespan, request, params)
         self._tool = seams.get_tool(job.mcp, job.submission.tool)
         self._sync = self._tool is not None and not self._tool.is_async
         self._scope = anyio.CancelScope()
         self._current = CurrentRun(job.claim, self._replay, self._channel, job.store, lambda: job.interrupt.requested)
+        self._versions = other_version(job.claim.record, job.store.settings.version or job.mcp.version)
         self._left_s = None if job.policy.time_limit_ms is None else job.policy.time_limit_ms / 1000
         self._task: asyncio.Task[CallToolResult | InputRequiredResult | None] | None = None
         #: True when the tool still runs although the pass is over: its thread or coroutine could not be stopped.
@@ -96,7 +98,7 @@ class ToolPass:
             await asyncio.wait({self._task, *asked}, return_when=asyncio.FIRST_COMPLETED)
             if self._channel.mismatch is not None:
                 await self.abandon()
-                return cannot_go_on(self._channel.mismatch)
+                return cannot_go_on(self._channel.mismatch + self._versions)
             if self._task.done():
                 return self._end()
             if self._job.interrupt.requested:
@@ -214,11 +216,17 @@ class ToolPass:
         if (wish := self._wish(result)) is not None:
             return Retrying(clean(str(wish)), _final_error(wish, self._job.store.settings))
         # The SDK's answer to arguments that do not fit is meant for their author, who wrote them for another tool.
-        if result.is_error and self._tool and (misfit := other_arguments(self._tool, self._job.submission)):
+        if (
+            result.is_error
+            and self._tool
+            and (misfit := other_arguments(self._tool, self._job.submission, self._versions))
+        ):
             return misfit
         # A tool that failed did not get as far as its record; one that returned should have.
         if not result.is_error and (missing := self._replay.missing):
-            return cannot_go_on(f"the tool returned without {missing}, which an earlier run of it had. {SAME_AGAIN}")
+            return cannot_go_on(
+                f"the tool returned without {missing}, which an earlier run of it had. {SAME_AGAIN}{self._versions}"
+            )
         return completed(result, self._job.submission, self._job.store.settings, self._job.claim.task_id)
 
     def _wish(self, result: CallToolResult) -> Retry | None:
@@ -245,8 +253,15 @@ class ToolPass:
         except MCPError as exc:
             return failed(exc, self._job.store.settings)
         guard = self._replay.next_round(result.request_state, asked)
+        policy = self._job.policy
         questions = [
-            Question(key=guard.keys[own], method=method, params=params) for own, (method, params) in asked.items()
+            Question(
+                key=guard.keys[own],
+                method=method,
+                params=params,
+                limit=limit_of(policy, method, question_label(method, params)),
+            )
+            for own, (method, params) in asked.items()
         ]
         return Asked(tuple((question, self._replay.note(question)) for question in questions), guard)
 

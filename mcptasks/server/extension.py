@@ -59,7 +59,7 @@ class TasksExtension(Extension):
 
     def serve(self, mcp: MCPServer[Any], dispatcher: Dispatcher) -> None:
         """The extension knows its server and how to wake the fleet; before that a durable call is refused."""
-        intake = Intake(self._store, dispatcher)
+        intake = Intake(self._store, dispatcher, self._store.settings.version or mcp.version)
         self._server = _Server(mcp, intake, Bridge(self._store, intake, self.closing))
         if keys := self._store.settings.request_state_keys:
             seams.share_request_state(mcp, [key.get_secret_value() for key in keys])

@@ -10,11 +10,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams
 
+from mcptasks.answers import checked
 from mcptasks.dispatch import Dispatcher
+from mcptasks.errors import BadAnswer
 from mcptasks.model import Hint, Record, Submission, new_task_id
 from mcptasks.policy import Policy
 from mcptasks.server import submission
-from mcptasks.server.answers import checked
 from mcptasks.server.refusals import answering, not_found, turned_away
 from mcptasks.server.submission import Settled
 from mcptasks.settings import Settings
@@ -35,9 +36,11 @@ class Call:
 class Intake:
     """The way of one server process into the store and to the fleet. Every method raises what `answering` raises."""
 
-    def __init__(self, store: TaskStore, dispatcher: Dispatcher) -> None:
+    def __init__(self, store: TaskStore, dispatcher: Dispatcher, version: str) -> None:
         self._store = store
         self._dispatcher = dispatcher
+        #: Of the code that takes the calls.
+        self._version = version
 
     @property
     def settings(self) -> Settings:
@@ -63,6 +66,7 @@ class Intake:
                 idempotency_key=identity.key,
                 arguments_digest=identity.digest,
                 settled=None if settled is None else (settled.guard, settled.answers),
+                version=self._version,
                 message=message,
             )
         )
@@ -98,7 +102,11 @@ class Intake:
         Raises:
             MCPError: -32602, an answer does not satisfy its question; none of them was stored.
         """
-        if answers := checked(responses, record.questions):
+        try:
+            answers = checked(responses, record.questions)
+        except BadAnswer as exc:
+            raise MCPError(INVALID_PARAMS, str(exc)) from None
+        if answers:
             # Almost always these are the last answers: the message for the next run goes along with them.
             message = self._dispatcher.envelope(_next_hint(record))
             result = await answering(

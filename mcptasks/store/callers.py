@@ -52,11 +52,13 @@ class CallerTransitions(Transitions):
         arguments_digest: str = "",
         settled: tuple[Guard, Mapping[str, Any]] | None = None,
         message: Envelope | None = None,
+        version: str = "",
     ) -> Created | Refused:
         """The task exists and `read` finds it, or the idempotency key names the task that does, or it is refused.
 
         `settled`: what was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip).
-        `message`: pushed to the broker in the same moment, where the broker is the store.
+        `message`: pushed to the broker in the same moment, where the broker is the store. `version`: of the code that
+        takes the call.
 
         Raises:
             TooLarge: the arguments are over `settings.arguments_max`.
@@ -86,6 +88,7 @@ class CallerTransitions(Transitions):
                 "hard_limit_ms": policy.hard_limit_ms,
                 "grace_ms": EXPIRY_GRACE_MS,
                 "schema": SCHEMA_VERSION,
+                "version": clean(version),
                 "idem_digest": None if idempotency_key is None else arguments_digest,
                 "message": None if message is None else message.payload,
                 "retry_delays": " ".join(str(delay) for delay in policy.retry_ms),
@@ -116,6 +119,7 @@ class CallerTransitions(Transitions):
             max_attempts=policy.max_attempts,
             queue=policy.queue or settings.queue,
             hard_limit_ms=policy.hard_limit_ms,
+            version=version,
         )
         return Created("CREATED", task_id, record)
 
@@ -139,12 +143,13 @@ class CallerTransitions(Transitions):
         return [task_id for task_id, found in zip(task_ids, owners, strict=True) if found == owner]
 
     async def answer(
-        self, task_id: str, owner: str, answers: Mapping[str, Any], message: Envelope | None = None
+        self, task_id: str, owner: str | None, answers: Mapping[str, Any], message: Envelope | None = None
     ) -> Next:
         """Each answer whose key is still open is stored; with the last one the task moves on.
 
         QUEUED (send the hint, if there is one: a given `message` was pushed already) | WOKEN (a run has them) |
-        PARTIAL | IGNORED | GONE (unknown or not the owner's).
+        PARTIAL | IGNORED | GONE (unknown or not the owner's). `owner=None` is the operator, who may have nothing to
+        send with: the sweeper sends at once.
 
         Raises:
             TooLarge: one answer is over `settings.answer_max`; none of them was stored.
@@ -160,7 +165,8 @@ class CallerTransitions(Transitions):
             {
                 "task_id": task_id,
                 "owner": owner,
-                "resend_ms": self.settings.resend_ms,
+                "operator": "1" if owner is None else "",
+                "resend_ms": 0 if owner is None else self.settings.resend_ms,
                 "wakes": self.keys.wakes,
                 "message": None if message is None else message.payload,
                 "answers": self._flat(answers),

@@ -6,13 +6,13 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 
 | key                        | type  | holds                                                            |
 |----------------------------|-------|------------------------------------------------------------------|
-| task:{id}                  | hash  | the record, with the open questions (`q:<key>`), result or error |
+| task:{id}                  | hash  | the record, open questions (`q:<key>`) and their limits (`d:`)   |
 | task:{id}:call             | text  | arguments and submission context (JSON)                          |
 | task:{id}:journal          | hash  | asked `k:`, answers `a:`, steps `s:`, timers `t:`, guard `mrtr`  |
 | idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
 | unsent                     | zset  | task that waits for a worker or a time -> its (next) message     |
 | leases                     | zset  | running task -> when its worker is taken for dead                |
-| expiry                     | zset  | unfinished task -> when its time is up                           |
+| expiry                     | zset  | unfinished task -> when its time, or that of a question, is up   |
 | countdowns                 | zset  | parked task -> when its countdown message is due                 |
 | active                     | zset  | unfinished task -> when its keys are gone                        |
 | active:owner:<sha256>      | zset  | the same per caller, kept where the caller's number is limited   |

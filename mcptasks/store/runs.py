@@ -14,6 +14,7 @@ from uuid import uuid4
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for, put_off_hint
 from mcptasks.store.records import claim_of, read_claim, read_journal
+from mcptasks.times import InputLimit
 from mcptasks.wire import clean, dumps, input_request
 
 
@@ -88,7 +89,11 @@ class RunTransitions(Transitions):
         STALE | TERMINAL | GONE: this run may not write any more.
         """
         settings = self.settings
-        triples = [part for q, note in questions for part in (q.key, note, dumps(input_request(q), "The question"))]
+        asked = [
+            part
+            for q, note in questions
+            for part in (q.key, note, dumps(input_request(q), "The question"), _limit(q.limit))
+        ]
         reply = await self.run_script(
             "ask",
             {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
@@ -100,7 +105,7 @@ class RunTransitions(Transitions):
                 "budget": settings.countdown_budget,
                 "questions_max": settings.questions_max,
                 "delay_count": len(settings.countdowns_ms),
-                "tail": [*settings.countdowns_ms, *triples],
+                "tail": [*settings.countdowns_ms, *asked],
             },
         )
         if reply[0] == "PARKED":
@@ -253,6 +258,16 @@ class RunTransitions(Transitions):
             {"task_id": claim.task_id, "token": claim.token, "resend_ms": self.settings.resend_ms},
         )
         return Next(reply[0], hint_for(claim.task_id, *reply[1:]) if reply[0] == "RELEASED" else None)
+
+
+def _limit(limit: InputLimit | None) -> str:
+    if limit is None:
+        return ""
+    if limit.failure is None:
+        return f"{limit.ms} cancel"
+    # -32603: the server could not finish what it accepted, as for all that the sweeper fails.
+    message = clean(limit.failure)
+    return f"{limit.ms} fail {dumps({'code': -32603, 'message': message}, 'The error')}\n{message}"
 
 
 def _text(number: int | None) -> str:

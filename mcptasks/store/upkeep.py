@@ -26,7 +26,8 @@ class UpkeepTransitions(Transitions):
     async def reap(self, task_id: str) -> Next:
         """The overdue task is where its record says.
 
-        RESEND, LOST: send the hint. FAILED (`detail` is the reason), CANCELLED, COLD, NOTHING, NEWER: done.
+        RESEND, LOST, QUEUED: send the hint. FAILED (`detail` is the reason), CANCELLED, COLD, NOTHING, NEWER: done.
+        QUEUED, WOKEN, PARTIAL: as of `answer`; questions that were open for too long are answered as cancelled.
         """
         reply = await self.run_script(
             "reap",
@@ -41,6 +42,6 @@ class UpkeepTransitions(Transitions):
                 "timeout_message": "The task ran into its time limit and its worker was lost",
             },
         )
-        if reply[0] in ("RESEND", "LOST"):
+        if reply[0] in ("RESEND", "LOST", "QUEUED"):
             return Next(reply[0], hint_for(task_id, *reply[1:]))
         return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")

@@ -41,7 +41,7 @@ from tests.support.twin import Twin
 #: Tasks that one batch of races is about; the writers begin each batch together.
 BATCH: Final = 64
 #: More than there are races.
-ROUNDS: Final = 11_000
+ROUNDS: Final = 14_000
 #: Scrambles of each kind.
 DOORS: Final = 50
 #: Violations that are told in full.

@@ -169,6 +169,15 @@ async def ask1(key: str, x: int, ctx: Context) -> str:
 
 
 @mcp.tool()
+@tasks.durable()
+async def ask_briefly(key: str, then: Literal["fail", "cancel"], ctx: Context) -> str:
+    """One question that is open for three seconds."""
+    note(key, "run")
+    with mcptasks.input_timeout("3s", then=then):
+        return await ask(ctx, f"{key}?")
+
+
+@mcp.tool()
 @tasks.durable(hold="20s")
 async def ask1_held(key: str, ctx: Context) -> str:
     """One question, waited for on the worker."""

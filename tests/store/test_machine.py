@@ -39,6 +39,7 @@ from tests.support.moves import (
     Release,
     Renew,
     Ripen,
+    RunOut,
     Sleep,
     Step,
     Take,
@@ -113,6 +114,7 @@ WORDS: Final = st.sampled_from(["No more", "Moving house"])
 WORKERS: Final = st.sampled_from(["w1", "w2"])
 KEYS: Final = st.lists(st.sampled_from("abcd"), unique=True, max_size=3)
 TEXTS: Final = st.sampled_from(["Sure?"] * 4 + ["No?"])
+LIMITS: Final = st.sampled_from([None, None, "cancel", "cancel", "fail"])
 ANSWERS: Final = st.dictionaries(st.sampled_from("abcd?"), st.integers(0, 9), min_size=1, max_size=4)
 ANY_SCENE: Final = st.sampled_from(sorted(SCENES))
 
@@ -215,9 +217,9 @@ class TaskMachine(RuleBasedStateMachine):
     def claim_what_waits(self, worker: str) -> None:
         self.happen(Take(self.life.token + 1, worker, self.life.look))
 
-    @rule(offset=TOKENS, keys=KEYS, hold=st.booleans(), text=TEXTS, guard=st.booleans())
-    def ask(self, offset: int, keys: Sequence[str], hold: bool, text: str, guard: bool) -> None:
-        self.happen(Ask(self.life.token + offset, tuple(keys), hold, text, guard))
+    @rule(offset=TOKENS, keys=KEYS, hold=st.booleans(), text=TEXTS, guard=st.booleans(), limit=LIMITS)
+    def ask(self, offset: int, keys: Sequence[str], hold: bool, text: str, guard: bool, limit: str | None) -> None:
+        self.happen(Ask(self.life.token + offset, tuple(keys), hold, text, guard, limit))
 
     @rule(offset=TOKENS, names=st.sets(st.integers(0, 3), min_size=1, max_size=2), hold=st.booleans())
     def sleep(self, offset: int, names: set[int], hold: bool) -> None:
@@ -278,6 +280,12 @@ class TaskMachine(RuleBasedStateMachine):
     @rule(nth=st.integers(0, 2))
     def limit_or_delay_passes(self, nth: int) -> None:
         self.happen(Ripen(self.ripening[nth % len(self.ripening)]))
+
+    @precondition(lambda self: not self.life.gone and self.life.limits)
+    @rule(nth=st.integers(0, 3))
+    def question_runs_out(self, nth: int) -> None:
+        keys = sorted(self.life.limits)
+        self.happen(RunOut(keys[nth % len(keys)]))
 
     @rule(what=st.sampled_from([0, 1, 2, "vanish"]))
     def rarely(self, what: int | str) -> None:

@@ -24,6 +24,9 @@ REST: Final = "the rest"
 OWNER: Final = "ann"
 
 LIMIT: Final = 300_000
+#: How long questions with a limit may stay open, and the message of the failure.
+INPUT_LIMIT: Final = 700_000
+TOO_LATE: Final = "Nobody answered"
 EXPIRED: Final = "The task expired: its time to live ran out before it was done"
 TIMED_OUT: Final = "The task ran into its time limit and its worker was lost"
 GIVEN_UP: Final = "The worker process was lost {} times while it ran this task; it is given up"
@@ -79,7 +82,9 @@ class Life:
     #: Open questions, and all that were ever asked: key -> text.
     open: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
-    answers: dict[str, int] = field(default_factory=dict[str, int])
+    answers: dict[str, Any] = field(default_factory=dict[str, Any])
+    #: When an open question's time is up, and what happens then.
+    limits: dict[str, tuple[Window, str]] = field(default_factory=dict[str, tuple[Window, str]])
     steps: dict[str, str] = field(default_factory=dict[str, str])
     #: When each timer is due, and the first of those that the task waits for.
     timers: dict[str, Window] = field(default_factory=dict[str, Window])
@@ -121,11 +126,15 @@ class Life:
     def answer(self, at: Window, owner: str, answers: Mapping[str, int]) -> Answer:
         if self.gone or owner != OWNER:
             return ("GONE",)
+        return self._take(at, answers)
+
+    def _take(self, at: Window, answers: Mapping[str, Any]) -> Answer:
         hits = [key for key in answers if key in self.open]
         if not hits:
             return ("IGNORED",)
         for key in hits:
             del self.open[key]
+            self.limits.pop(key, None)
             self.answers[key] = answers[key]
         self.shown = True
         if self.open:
@@ -199,7 +208,9 @@ class Life:
         self.message, self.progressed = message, (done, total)
         return ("SAME" if same else "SAVED",)
 
-    def ask(self, at: Window, token: int, asked: Sequence[tuple[str, str]], *, hold: bool, guard: bool) -> Answer:
+    def ask(
+        self, at: Window, token: int, asked: Sequence[tuple[str, str]], *, hold: bool, guard: bool, limit: str | None
+    ) -> Answer:
         if no := self._refusal(token):
             return (no,)
         for key, text in asked:
@@ -214,6 +225,12 @@ class Life:
         self.guarded |= guard
         self.asked |= fresh
         self.open |= fresh
+        if limit is not None:
+            due = after(at, INPUT_LIMIT)
+            self.limits |= dict.fromkeys(fresh, (due, limit))
+            known = self.places.get("expiry")
+            if fresh and (known is None or due[0] < known[0]):
+                self.places["expiry"] = due
         if not count:
             self.wake = None
             return ("ANSWERED",)
@@ -328,6 +345,9 @@ class Life:
             return ("NOTHING",)
         if self.expired:
             return self._fail(at, Reason.EXPIRED, EXPIRED)
+        lost = self.has_worker and self.places["leases"] == PAST
+        if not lost and self.places.get("expiry") == PAST and (answer := self._reap_questions(at)):
+            return answer
         if self.has_worker:
             return self._reap_run(at)
         if self.places.get("unsent") != PAST:
@@ -335,6 +355,20 @@ class Life:
         self.resends += 1
         self.places["unsent"] = after(at, min(self.terms.resend_ms * 2**self.resends, LIMIT))
         return "RESEND", self._message()
+
+    def _reap_questions(self, at: Window) -> Answer | None:
+        late = {key: what for key, (due, what) in self.limits.items() if due == PAST}
+        if late and self._cancelled(at):
+            return ("CANCELLED",)
+        if "fail" in late.values():
+            return self._fail(at, Reason.INPUT_TIMEOUT, TOO_LATE)
+        ttl = self.terms.ttl_ms
+        moments = [due for key, (due, _) in self.limits.items() if key not in late]
+        moments += [] if ttl is None else [after(self.born, ttl)]
+        self._leave("expiry")
+        if moments:
+            self.places["expiry"] = min(moments)
+        return self._take(at, {key: {"action": "cancel"} for key in late}) if late else None
 
     def _reap_run(self, at: Window) -> Answer:
         if self.places["leases"] != PAST:
@@ -427,5 +461,6 @@ class Life:
         # Whoever cancelled said why, and that is better than what the run says.
         self.message = self.why if status is Status.CANCELLED and self.why else message or self.message
         self.open.clear()
+        self.limits.clear()
         self.places.clear()
         self.dies = None if self.terms.ttl_ms is None else after(at, self.terms.ttl_ms)

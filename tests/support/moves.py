@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from mcptasks.model import Claim, Guard, Hint, Journal, Place, Reason, Record, Status, Submission, Timer
@@ -13,7 +13,8 @@ from mcptasks.policy import Policy
 from mcptasks.store.base import Next
 from mcptasks.store.callers import Created
 from mcptasks.store.store import TaskStore
-from tests.support.life import OWNER, PAST, REST, Answer, Life, Window
+from mcptasks.times import InputLimit
+from tests.support.life import INPUT_LIMIT, OWNER, PAST, REST, TOO_LATE, Answer, Life, Window
 from tests.support.tasks import asking, question
 
 TOOL: Final = "report"
@@ -187,13 +188,17 @@ class Ask(Move):
     hold: bool = False
     text: str = "Sure?"
     guard: bool = False
+    #: What happens when nobody answers in time; None: there is all the time.
+    limit: str | None = None
 
     def expect(self, life: Life, at: Window) -> Answer:
         asked = [(key, self.text) for key in self.keys]
-        return life.ask(at, self.token, asked, hold=self.hold, guard=self.guard)
+        return life.ask(at, self.token, asked, hold=self.hold, guard=self.guard, limit=self.limit)
 
     async def do(self, store: TaskStore, task_id: str) -> Answer:
-        asked = asking(*(question(key, self.text) for key in self.keys))
+        failure = TOO_LATE if self.limit == "fail" else None
+        limit = None if self.limit is None else InputLimit(ms=INPUT_LIMIT, failure=failure)
+        asked = asking(*(replace(question(key, self.text), limit=limit) for key in self.keys))
         guard = Guard(round=1, request_state="s", keys={}) if self.guard else None
         return said(await store.ask(fenced(task_id, self.token), asked, guard=guard, hold=self.hold))
 
@@ -354,6 +359,26 @@ class Ripen(Move):
     async def do(self, store: TaskStore, task_id: str) -> Answer:
         client: Any = store.connection.client
         await client.hset(store.keys.task(task_id), self.field, 1)
+        return ()
+
+
+@dataclass(frozen=True)
+class RunOut(Move):
+    """The time of an open question is up. Only for one that has a limit."""
+
+    key: str
+
+    def expect(self, life: Life, at: Window) -> Answer:
+        life.limits[self.key] = (PAST, life.limits[self.key][1])
+        life.places["expiry"] = PAST
+        return ()
+
+    async def do(self, store: TaskStore, task_id: str) -> Answer:
+        client: Any = store.connection.client
+        task, name = store.keys.task(task_id), f"d:{self.key}"
+        _, _, what = (await client.hget(task, name)).partition(" ")
+        await client.hset(task, name, f"1 {what}")
+        await client.zadd(store.keys.expiry, {task_id: 1}, xx=True)
         return ()
 
 

@@ -22,6 +22,7 @@ from tests.support.moves import (
     Release,
     Renew,
     Ripen,
+    RunOut,
     Script,
     Sleep,
     Step,
@@ -36,6 +37,8 @@ _PARKED: Final[Script] = (*_RUNS, Ask(1, ("a", "b")))
 _WAITS: Final[Script] = (*_RUNS, TryLater(1))
 _SLEEPS: Final[Script] = (*_RUNS, Sleep(1))
 _BOTH: Final[Script] = (*_RUNS, Sleep(1, hold=True), Ask(1, ("a", "b")))
+_LIMITED: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), limit="cancel"))
+_HELD_LIMITED: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), hold=True, limit="cancel"))
 _WAKES: Final[Script] = (Ripen("wake"), Pass("unsent"))
 
 SCENES: Final = MappingProxyType(
@@ -70,6 +73,18 @@ SCENES: Final = MappingProxyType(
         "parked, its timer due": (*_BOTH, *_WAKES),
         "running with open questions": (*_BOTH, *_WAKES, Take(2, "w")),
         "queued with open questions": (*_BOTH, *_WAKES, Take(2, "w"), Release(2)),
+        "parked, with limits": _LIMITED,
+        "parked, one limit over": (*_LIMITED, RunOut("a")),
+        "parked, its limits over": (*_LIMITED, RunOut("a"), RunOut("b")),
+        "parked, a limit over that fails it": (*_RUNS, Ask(1, ("a", "b"), limit="fail"), RunOut("b")),
+        "parked, answered before its limit": (*_LIMITED, RunOut("a"), Give({"a": 1})),
+        "held, its limits over": (*_HELD_LIMITED, RunOut("a"), RunOut("b")),
+        "held, cancel asked and its limit over": (*_HELD_LIMITED, Cancel(why="First"), RunOut("a")),
+        "held, its worker lost and its limit over": (*_HELD_LIMITED, RunOut("a"), Pass("leases")),
+        "running, with open questions and their limits over": (
+            *(*_RUNS, Sleep(1, hold=True), Ask(1, ("a", "b"), limit="cancel")),
+            *(*_WAKES, Take(2, "w"), RunOut("a"), RunOut("b")),
+        ),
         "completed": (*_RUNS, Finish(1)),
         "cancelled": (Cancel(),),
         "failed": (*_RUNS, Finish(1, Status.FAILED, "No")),

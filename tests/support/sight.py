@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcptasks.store.store import TaskStore
-from tests.support.life import Life, Window
+from tests.support.life import TOO_LATE, Life, Window
 from tests.support.moves import PLACE
 from tests.support.tasks import asking, question
 
@@ -18,7 +18,7 @@ PLACES: Final = ("unsent", "leases", "expiry", "countdowns", "active")
 #: Fields that say nothing of what happened: fixed at creation, or moments that are compared by themselves.
 _FIXED: Final = frozenset(
     {"v", "id", "tool", "owner", "created", "ttl", "expires", "gone", "poll", "poll_parked", "queue", "max_attempts"}
-    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due", "wake"}
+    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due", "wake", "version"}
 )
 
 _MOMENTS: Final = ("deadline", "due", "wake")
@@ -66,7 +66,11 @@ def sight_of(life: Life, at: int = 0) -> Sight:
     moments = {name: str(int(moment[0])) for name in _MOMENTS if (moment := getattr(life, name))}
     places = {index: window[0] for index, window in life.places.items()}
     timers = {f"t:{name}": f"{int(window[0])} {PLACE}" for name, window in life.timers.items()}
-    return Sight(at, fields | moments, _journal(life) | timers, places, frozenset({int((life.dies or (-1, -1))[0])}))
+    whats = _outcomes(life)
+    limits = {f"d:{key}": f"{int(window[0])} {whats[key]}" for key, (window, _) in life.limits.items()}
+    return Sight(
+        at, fields | moments | limits, _journal(life) | timers, places, frozenset({int((life.dies or (-1, -1))[0])})
+    )
 
 
 def differences(life: Life, sight: Sight) -> list[str]:
@@ -74,7 +78,12 @@ def differences(life: Life, sight: Sight) -> list[str]:
     found = list(_moments("index ", life.places, sight.places))
     if life.gone:
         return [*found, *([f"keys are left: {sight.task}"] if sight.task or sight.expires else [])]
-    found += _fields("", _record(life), {name: text for name, text in sight.task.items() if name not in _FIXED})
+    limits = {name[2:]: text.partition(" ")[::2] for name, text in sight.task.items() if name.startswith("d:")}
+    told = {name: text for name, text in sight.task.items() if name not in _FIXED and not name.startswith("d:")}
+    found += _fields("", _record(life), told)
+    due = {key: moment for key, (moment, _) in life.limits.items()}
+    found += _moments("limit ", due, {key: float(moment) for key, (moment, _) in limits.items()})
+    found += _fields("limit ", _outcomes(life), {key: what for key, (_, what) in limits.items()})
     timers = {name: text for name, text in sight.journal.items() if name.startswith("t:")}
     found += _fields("journal ", _journal(life), {n: text for n, text in sight.journal.items() if n not in timers})
     dues = {name[2:]: float(text.removesuffix(f" {PLACE}")) for name, text in timers.items()}
@@ -112,11 +121,18 @@ def _record(life: Life) -> dict[str, str]:
     return {name: str(text) for name, text in fields.items() if text is not None}
 
 
+_FAILS: Final = f'fail {{"code":-32603,"message":"{TOO_LATE}"}}\n{TOO_LATE}'
+
+
+def _outcomes(life: Life) -> dict[str, str]:
+    return {key: "cancel" if what == "cancel" else _FAILS for key, (_, what) in life.limits.items()}
+
+
 def _journal(life: Life) -> dict[str, str]:
     digests = {key: asking(question(key, text))[0][1] for key, text in life.asked.items()}
     return {
         **{f"k:{key}": digest for key, digest in digests.items()},
-        **{f"a:{key}": str(value) for key, value in life.answers.items()},
+        **{f"a:{key}": json.dumps(value, separators=(",", ":")) for key, value in life.answers.items()},
         **{f"s:{name}": value for name, value in life.steps.items()},
         **({"mrtr": '{"round":1,"request_state":"s","keys":{}}'} if life.guarded else {}),
     }

@@ -11,7 +11,7 @@ from mcptasks.settings import Settings
 from mcptasks.store.callers import Created
 from mcptasks.store.store import TaskStore
 from tests.support.life import OWNER, Answer, Life, Terms
-from tests.support.moves import QUEUE, TOOL, Move, Pass, Ripen, Script
+from tests.support.moves import QUEUE, TOOL, Move, Pass, Ripen, RunOut, Script
 from tests.support.sight import differences, look
 
 
@@ -57,6 +57,8 @@ class Twin:
         """A moment that the task has not got cannot pass."""
         if isinstance(move, Pass):
             return move.index in self.life.places
+        if isinstance(move, RunOut):
+            return move.key in self.life.limits
         return not isinstance(move, Ripen) or getattr(self.life, move.field) is not None
 
     async def happen(self, move: Move) -> Answer:

@@ -10,6 +10,8 @@ import pytest
 from mcptasks.errors import ConfigurationError
 from mcptasks.model import Undeclared
 from mcptasks.policy import KILL_MARGIN_MS, Mode, Policy, attach, check_ttl, exponential, fixed, make_policy, policy_of
+from mcptasks.runtime.asking import input_timeout, limit_of
+from mcptasks.times import InputLimit
 from tests.requirements import covers
 
 
@@ -60,6 +62,8 @@ def test_a_mode_may_be_a_function_of_the_call() -> None:
         ({"time_limit": "soon"}, "'soon' is not a duration"),
         ({"hold": 0}, "0 is not a positive duration"),
         ({"ttl": -1}, "-1 is not a positive duration"),
+        ({"on_input_timeout": "ignore"}, "on_input_timeout='ignore': choose fail or cancel"),
+        ({"input_timeout": "soon"}, "'soon' is not a duration"),
         ({"prelude": -1}, "prelude must be True, False, or a number of rounds"),
         ({"undeclared": "perhaps"}, "choose wait, inline or refuse"),
         ({"undeclared": "wait", "mode": "required"}, 'undeclared=wait has no meaning for mode="required"'),
@@ -103,6 +107,40 @@ def test_a_prelude_is_a_number_of_rounds() -> None:
 
 
 @covers("W4")
+@covers("W4")
+@pytest.mark.parametrize(
+    ("policy", "fits"),
+    [
+        (Policy(input_timeout_ms=59_999), True),
+        (Policy(input_timeout_ms=60_000), False),
+        (Policy(input_timeout_ms=60_000, ttl_ms=60_001), True),
+        (Policy(input_timeout_ms=60_000, unlimited=True), True),
+    ],
+)
+def test_a_task_may_not_expire_before_a_questions_time_is_up(policy: Policy, fits: bool) -> None:
+    """Else the author's `input_timeout`, and what is to happen then, would never come."""
+    if fits:
+        check_ttl(policy, 60_000)
+        return
+    with pytest.raises(ConfigurationError, match="would expire before its question's time is up"):
+        check_ttl(policy, 60_000)
+
+
+def test_the_time_of_a_question_is_the_policys_unless_the_tool_says() -> None:
+    """And only an elicitation can be answered with a cancel."""
+    policy = make_policy(ttl="7d", input_timeout="2d", on_input_timeout="cancel")
+    assert limit_of(Policy(), "elicitation/create", "it") is None
+    assert limit_of(policy, "elicitation/create", "it") == InputLimit(ms=2 * 86_400_000, failure=None)
+    failure = "Nobody answered it within 172800 s, its input timeout"
+    assert limit_of(policy, "roots/list", "it") == InputLimit(ms=2 * 86_400_000, failure=failure)
+    with input_timeout("1s", then="fail"), input_timeout(2):
+        assert limit_of(policy, "elicitation/create", "it") == InputLimit(ms=2_000, failure=None)
+    assert limit_of(policy, "elicitation/create", "it") == InputLimit(ms=2 * 86_400_000, failure=None)
+    bad: Any = "ignore"
+    with pytest.raises(ConfigurationError, match="choose fail or cancel"), input_timeout("1s", then=bad):
+        pass
+
+
 def test_the_hard_limit_leaves_room_for_the_limit_its_grace_and_the_hold() -> None:
     """The run ends by itself; only one that cannot is killed so much later."""
     assert Policy().hard_limit_ms is None

@@ -108,11 +108,13 @@ def test_every_lua_file_is_a_script() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_answers_exactly_the_words_of_its_header(name: str) -> None:
-    """The words in its text and those of the helper that refuses stale workers, no more and no fewer."""
+    """The words in its text and those of the helpers (stale workers, answers that are taken), no more and no fewer."""
     said = set(re.findall(r"'([A-Z][A-Z_]+)'", LUA[name])) - {"PX", "BYSCORE", "LIMIT", "ATTEMPTS"}
     said -= set(re.findall(r"redis\.call\('([A-Z]+)'", LUA[name]))
     if "refused(" in LUA[name] and name != "renew":
         said |= {"STALE", "TERMINAL", "GONE"}
+    if "take_answers(" in LUA[name]:
+        said |= {"QUEUED", "WOKEN", "PARTIAL"}
     news = {"RUNNING", "WAITING", "CANCEL", "LOST"} if name == "renew" else set[str]()
     assert said - news == SCRIPTS[name].answers
 
@@ -143,6 +145,8 @@ def test_every_answer_of_a_script_is_tested(name: str) -> None:
         tests += (STORE_TESTS / "test_admission.py").read_text()
         # `Refused` carries what the two words mean.
         tests = tests.replace('Refused("closed"', '"CLOSED"').replace('Refused("owner"', '"FULL"')
+    if name == "reap":
+        tests += (STORE_TESTS / "test_input_limits.py").read_text()
     if name == "claim":
         tests += (STORE_TESTS / "test_retry.py").read_text()
     if name in WORKER_WRITES:

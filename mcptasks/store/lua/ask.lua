@@ -5,19 +5,21 @@
 -- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
 --   | CANCELLED | STALE | TERMINAL | GONE
 --
--- tail: the countdown delays, then triples of key, note, question (JSON); a note's first word is the question's digest
+-- tail: the countdown delays, then quadruples of key, note, question (JSON), limit; a note's first word is the
+-- question's digest; a limit is empty, or the ms that the question may stay open and what happens then: `cancel`, or
+-- `fail`, the error (JSON) and, on a line of its own, the message
 
 local no = refused(task, token)
 if no then return {no} end
-local delays, triples = {}, {}
+local delays, asked = {}, {}
 for i, value in ipairs(tail) do
-  if i <= tonumber(delay_count) then delays[#delays + 1] = value else triples[#triples + 1] = value end
+  if i <= tonumber(delay_count) then delays[#delays + 1] = value else asked[#asked + 1] = value end
 end
 
 -- Everything is checked before anything is written.
 local fresh, open = {}, tonumber(redis.call('HGET', task, 'open'))
-for i = 1, #triples, 3 do
-  local key, digest = triples[i], string.match(triples[i + 1], '^%S+')
+for i = 1, #asked, 4 do
+  local key, digest = asked[i], string.match(asked[i + 1], '^%S+')
   local known = redis.call('HGET', journal, 'k:' .. key)
   if known and string.match(known, '^%S+') ~= digest then return {'MISMATCH', key} end
   if not known then fresh[#fresh + 1] = i end
@@ -28,8 +30,15 @@ if open > 0 and hold ~= '1' and cancelled_by_now(k, task_id) then return {'CANCE
 
 if mrtr ~= '' then redis.call('HSET', journal, 'mrtr', mrtr) end
 for _, i in ipairs(fresh) do
-  redis.call('HSET', journal, 'k:' .. triples[i], triples[i + 1])
-  redis.call('HSET', task, 'q:' .. triples[i], triples[i + 2])
+  redis.call('HSET', journal, 'k:' .. asked[i], asked[i + 1])
+  redis.call('HSET', task, 'q:' .. asked[i], asked[i + 2])
+  -- The first moment stands, as for a timer: a later run only comes to the same question again.
+  local limit_ms, what = string.match(asked[i + 3], '^(%d+) (.*)$')
+  if limit_ms then
+    local due = now + tonumber(limit_ms)
+    redis.call('HSET', task, 'd:' .. asked[i], int(due) .. ' ' .. what)
+    watch_until(k, task_id, due)
+  end
 end
 expire_with_task(task, journal)
 if open == 0 then

@@ -58,7 +58,8 @@ local function settle(k, task_id, status, reason, message, field, payload)
   local r = redis.call('HMGET', k.task, 'ttl', 'open', 'why', 'active')
   if r[2] and r[2] ~= '0' then
     for _, name in ipairs(redis.call('HKEYS', k.task)) do
-      if string.sub(name, 1, 2) == 'q:' then redis.call('HDEL', k.task, name) end
+      local kind = string.sub(name, 1, 2)
+      if kind == 'q:' or kind == 'd:' then redis.call('HDEL', k.task, name) end
     end
   end
   local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
@@ -152,6 +153,45 @@ local function go_cold(k, task_id)
   redis.call('ZREM', k.leases, task_id)
   local r = redis.call('HMGET', k.task, 'wake', 'gone')
   if r[1] then index_add(k.unsent, tonumber(r[1]), task_id, r[2]) end
+end
+
+-- The sweeper looks at the task at that moment at the latest. Where it stands too early, it is only a look too many.
+local function watch_until(k, task_id, moment)
+  local known = redis.call('ZSCORE', k.expiry, task_id)
+  if known and tonumber(known) <= moment then return end
+  index_add(k.expiry, moment, task_id, redis.call('HGET', k.task, 'gone'))
+end
+
+-- Each answer (a flat list of key, answer) whose question is open is stored; with the last one the task moves on by
+-- itself. Returns the word for what that came to.
+local function take_answers(k, task_id, answers, resend_ms, wakes)
+  local r = redis.call('HMGET', k.task, 'status', 'open', 'held')
+  local open = tonumber(r[2])
+  local before = open
+  for i = 1, #answers, 2 do
+    -- The first valid answer wins; a key that is not open (unknown, answered, out of time) is passed over.
+    if redis.call('HDEL', k.task, 'q:' .. answers[i]) == 1 then
+      redis.call('HDEL', k.task, 'd:' .. answers[i])
+      redis.call('HSET', k.journal, 'a:' .. answers[i], answers[i + 1])
+      open = open - 1
+    end
+  end
+  if open == before then return 'IGNORED' end
+  expire_with_task(k.task, k.journal)
+  redis.call('HSET', k.task, 'open', int(open))
+  touch(k.task, true)
+  if open > 0 then return 'PARTIAL', int(open) end
+  if r[3] == '1' then
+    -- The run still has its worker: it goes on where it stands.
+    redis.call('HSET', k.task, 'status', 'running')
+    redis.call('HDEL', k.task, 'held')
+    redis.call('PUBLISH', wakes, 'answer ' .. task_id)
+    return 'WOKEN'
+  end
+  -- One of its timers has set it going, or it is to be tried again: the run that has it, or will, finds the answers.
+  if r[1] ~= 'parked' then return 'WOKEN' end
+  enqueue(k, task_id, resend_ms)
+  return 'QUEUED'
 end
 
 -- The worker has let go of a task whose run is held.

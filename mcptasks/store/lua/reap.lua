@@ -1,9 +1,10 @@
--- One overdue task is brought to where its record says it must be: expired, failed, or queued for another run.
+-- One overdue task is brought to where its record says it must be: expired, failed, its questions that nobody answered
+-- in time answered as cancelled, or queued for another run.
 --
 -- KEYS: task, call, journal, unsent, leases, expiry, countdowns
 -- ARGV: task_id, resend_ms, wakes, schema, expired_message, lost_message, timeout_message
--- RETURNS: RESEND run tool queue hard_limit | LOST run tool queue hard_limit | FAILED reason | CANCELLED | COLD
---   | NOTHING | NEWER schema
+-- RETURNS: RESEND run tool queue hard_limit | LOST run tool queue hard_limit | QUEUED run tool queue hard_limit | WOKEN
+--   | PARTIAL | FAILED reason | CANCELLED | COLD | NOTHING | NEWER schema
 
 local function forget(...)
   for _, index in ipairs({...}) do redis.call('ZREM', index, task_id) end
@@ -17,17 +18,55 @@ if not status or TERMINAL[status] then return forget(unsent, leases, expiry, cou
 if tonumber(r[9]) > tonumber(schema) then return {'NEWER', r[9]} end
 
 -- -32603: the server could not finish what it accepted (SEP-2663: `failed` is for JSON-RPC errors only).
-local function fail(reason, message)
-  settle(k, task_id, 'failed', reason, message, 'error', '{"code":-32603,"message":"' .. message .. '"}')
+local function fail(reason, message, error)
+  error = error or '{"code":-32603,"message":"' .. message .. '"}'
+  settle(k, task_id, 'failed', reason, message, 'error', error)
   redis.call('PUBLISH', wakes, 'lost ' .. task_id .. ' ' .. r[11])
   return {'FAILED', reason}
 end
 
 if r[2] ~= '' and tonumber(r[2]) <= now then return fail('expired', expired_message) end
 
-if status == 'running' or r[3] == '1' then
-  local lease = redis.call('ZSCORE', leases, task_id)
-  if lease and tonumber(lease) > now then return forget(unsent, countdowns) end
+local has_worker = status == 'running' or r[3] == '1'
+local lease = has_worker and redis.call('ZSCORE', leases, task_id)
+local alive = lease and tonumber(lease) > now
+
+-- A lost worker goes first: its run must not be taken for one that hears of the answer.
+local watched = redis.call('ZSCORE', expiry, task_id)
+if watched and tonumber(watched) <= now and (alive or not has_worker) then
+  local late, failed, next_moment = {}, nil, tonumber(r[2])
+  for _, name in ipairs(redis.call('HKEYS', task)) do
+    if string.sub(name, 1, 2) == 'd:' then
+      local due, what, error, message =
+        string.match(redis.call('HGET', task, name), '^(%d+) (%S+) ?([^\n]*)\n?(.*)$')
+      due = tonumber(due)
+      if due > now then
+        next_moment = math.min(next_moment or due, due)
+      elseif what == 'cancel' then
+        late[#late + 1], late[#late + 2] = string.sub(name, 3), '{"action":"cancel"}'
+      elseif not failed or due < failed.due then
+        failed = {due = due, error = error, message = message}
+      end
+    end
+  end
+  if (failed or late[1]) and r[6] == '1' then
+    -- An acknowledged cancel goes before the end that the questions would bring.
+    cancelled_by_now(k, task_id)
+    redis.call('PUBLISH', wakes, 'lost ' .. task_id .. ' ' .. r[11])
+    return {'CANCELLED'}
+  end
+  if failed then return fail('input_timeout', failed.message, failed.error) end
+  redis.call('ZREM', expiry, task_id)
+  if next_moment then index_add(expiry, next_moment, task_id, r[10]) end
+  if late[1] then
+    local word = take_answers(k, task_id, late, resend_ms, wakes)
+    if word == 'QUEUED' then return {'QUEUED', next_run(task)} end
+    return {word}
+  end
+end
+
+if has_worker then
+  if alive then return forget(unsent, countdowns) end
   -- The worker is gone, or so slow that its token must be.
   if r[6] == '1' then
     settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled; its worker was lost', '', '')

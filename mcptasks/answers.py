@@ -1,4 +1,4 @@
-"""Checks a caller's answers before any of them is stored.
+"""Checks answers before any of them is stored, whoever gives them: the task's caller or an operator.
 
 A bad accepted answer would poison the task: the SDK raises on it in every replay. So it is refused here and the
 question stays open (protocol.md P42). Answers to keys that are not open are passed over (P41).
@@ -11,12 +11,11 @@ from typing import Any, Final, cast
 
 import jsonschema
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CreateMessageResult, ElicitResult, ListRootsResult
+from mcp_types import CreateMessageResult, ElicitResult, ListRootsResult
 from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
 
-from mcptasks.errors import BadPayload
+from mcptasks.errors import BadAnswer, BadPayload
 from mcptasks.wire import check_depth, clean
 
 _RESULTS: Final[Mapping[str, type[BaseModel]]] = {
@@ -30,7 +29,7 @@ def checked(answers: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[st
     """Those of the answers whose question is open, each one valid.
 
     Raises:
-        MCPError: -32602, one of them does not answer its question; it names the key and the rule, never the value.
+        BadAnswer: one of them does not answer its question; it names the key and the rule, never the value.
     """
     return {key: _checked(key, answer, questions[key]) for key, answer in answers.items() if key in questions}
 
@@ -63,7 +62,5 @@ def _match(key: str, content: Any, schema: Mapping[str, Any]) -> None:
         raise _refused(key, f"{where!r} does not satisfy {error.validator!r} of its requestedSchema")
 
 
-def _refused(key: str, why: str) -> MCPError:
-    return MCPError(
-        INVALID_PARAMS, f"Answer to {key[:80]!r} refused: {why}. The question stays open; nothing was stored."
-    )
+def _refused(key: str, why: str) -> BadAnswer:
+    return BadAnswer(f"Answer to {key[:80]!r} refused: {why}. The question stays open; nothing was stored.")
