@@ -24,15 +24,24 @@ class Reporter:
         self._claim = claim
         # A replay climbs the same stairs again; only what is above the highest step is news.
         self._high = claim.progress if claim.progress is not None else float("-inf")
+        journal = claim.journal
+        # Nothing is recorded that would tell how far the lost run came: until this one stands on that very step, with
+        # these very words, whatever it says on the step was said before.
+        self._climbing = claim.progress is not None and not (journal.asked or journal.steps or journal.timers)
         self._latest: tuple[float, float | None, str] | None = None
         self._writer: asyncio.Task[None] | None = None
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """This progress will be written, unless a newer one comes first."""
+        text = Progress(progress, total, message).text
         if progress < self._high:
             return
+        if self._climbing and progress == self._high:
+            self._climbing = text != self._claim.record.status_message
+            return
+        self._climbing = False
         self._high = progress
-        self._latest = (progress, total, Progress(progress, total, message).text)
+        self._latest = (progress, total, text)
         if self._writer is None or self._writer.done():
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
