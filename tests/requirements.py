@@ -127,6 +127,8 @@ _CASES: Final = {
     "E01": "what stands before a question runs again, a step does not; the docs say how often, and tests count it",
     "E03": "answers bind by key; a tool that is not the one of its record fails once, with a message that names both",
     "E05": "a question that can be seen can be answered, and no answer to it is lost",
+    "E06": "an answer moves a task on at once, however long it has waited and however many wait beside it",
+    "E07": "limits count the tool's own time, not a person's; they are kept in every pool, whatever the tool does",
     "E08": "a deploy while a task waits costs no task: a worker that has its tool gets it, or it fails with the name",
     "E10": "a retry or a lost worker after an answer does not ask again",
     "F01": "NaN and infinities: every byte stream is strict JSON, and the task ends",

@@ -131,7 +131,7 @@ class TaskChannel:
         question = replace(question, limit=limit_of(self._policy, method, question_label(method, asked)))
         answered = asyncio.Event()
         self._waiting[question.key] = (question, answered)
-        with self._suspended():
+        with self._suspended(self._waiting, question.key):
             await answered.wait()
         answer = self._replay.take(question.key)
         if self.parked or answer is None:
@@ -158,7 +158,7 @@ class TaskChannel:
             self._news += 1
             return
         self._timers[call.name] = Timer(name=call.name, place=call.place, delay_ms=delay_ms, until_ms=until_ms)
-        with self._suspended():
+        with self._suspended(self._timers, call.name):
             await self.cancel_requested.wait()
         raise Parked(call.name)
 
@@ -187,13 +187,16 @@ class TaskChannel:
     async def give_up(self, why: str) -> NoReturn:
         """The task fails with this reason, whatever the tool would make of an exception."""
         self.mismatch = self.mismatch or why
-        with self._suspended():
+        with self._suspended({}, ""):
             await self.cancel_requested.wait()
         raise Parked(why)
 
     @contextmanager
-    def _suspended(self) -> Generator[None]:
-        """Inside the block the calling branch waits for the runner, and so do the steps that it stands in."""
+    def _suspended(self, among: dict[str, Any], name: str) -> Generator[None]:
+        """Inside the block the calling branch waits for the runner, and so do the steps that it stands in.
+
+        Afterwards it is not among those that wait any more: the tool may have cancelled it, and goes on.
+        """
         step = _step.get()
         above = step.lineage() if step is not None else []
         for one in above:
@@ -203,6 +206,9 @@ class TaskChannel:
         try:
             yield
         finally:
+            among.pop(name, None)
+            if not (self._waiting or self._timers or self.mismatch):
+                self._asked.clear()
             for one in above:
                 one.waiting -= 1
             self._look_around()

@@ -87,6 +87,27 @@ async def gate_then_ask(key: str, path: str, ctx: Context) -> str:
     return await ask(ctx, f"{key}?")
 
 
+# ------------------------------------------------------------------------------------------------ durable code
+
+
+@mcp.tool()
+@tasks.durable(max_attempts=5)
+async def odyssey(key: str, ctx: Context) -> str:
+    """Three questions in line, two steps, two questions side by side, and a sleep beside them; notes every effect."""
+    note(key, "run")
+
+    def effect(name: str) -> str:
+        token = mcptasks.idempotency_key(name)
+        note(key, name, token=token)
+        return f"{name} {token}"
+
+    words = [await ask(ctx, "first?"), await mcptasks.step("reserve", effect, "reserve"), await ask(ctx, "second?")]
+    left, right, _ = await mcptasks.gather(ask(ctx, "left?"), ask(ctx, "right?"), mcptasks.sleep("1200ms"))
+    words += [left, right, await mcptasks.step("charge", effect, "charge"), await ask(ctx, "third?")]
+    note(key, "end")
+    return ", ".join(words)
+
+
 # ------------------------------------------------------------------------------------------------ retries
 
 

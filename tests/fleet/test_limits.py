@@ -22,7 +22,7 @@ A_PERSONS_TIME_S = 3.5
 
 
 @on_running
-@covers("W4")
+@covers("W4", "E07")
 @pytest.mark.parametrize("tool", ["work_ask_work", "work_ask_work_held"])
 async def test_a_persons_time_does_not_count_against_the_tools(running: Running, tool: str) -> None:
     """E07 (a): the 60-second limit ran while a person was answering, and the late answer met a dead task."""
@@ -35,7 +35,7 @@ async def test_a_persons_time_does_not_count_against_the_tools(running: Running,
 
 
 @on_running
-@covers("W4")
+@covers("W4", "E07")
 async def test_a_tool_over_its_time_limit_fails_with_it(running: Running) -> None:
     """E07 (b, c): Celery's own limits do nothing on the threads pool, without a word."""
     async with client(running.url) as connection:
@@ -47,7 +47,7 @@ async def test_a_tool_over_its_time_limit_fails_with_it(running: Running) -> Non
 
 
 @on_running
-@covers("W4")
+@covers("W4", "E07")
 async def test_a_sync_tool_that_ignores_its_limit_keeps_neither_its_task_nor_its_slot(
     running: Running, tmp_path: Path
 ) -> None:
@@ -74,7 +74,7 @@ async def test_a_sync_tool_that_ignores_its_limit_keeps_neither_its_task_nor_its
 
 @on_served
 @pytest.mark.slow
-@covers("W4")
+@covers("W4", "E07")
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 async def test_an_async_tool_that_never_yields_is_over_at_its_hard_limit(
     served: Served, tmp_path: Path, pool: str
@@ -131,7 +131,7 @@ async def test_a_tool_that_exits_or_runs_out_of_memory_takes_nothing_with_it(run
 
 
 @on_served
-@covers("R9", "W4")
+@covers("R9", "W4", "E07")
 @pytest.mark.parametrize(
     ("pool", "tool"),
     [

@@ -175,6 +175,7 @@ AT_ONCE = 4
 
 
 @on_running
+@covers("E05")
 async def test_an_answer_at_the_instant_a_question_is_visible_always_resumes(running: Running) -> None:
     """E05: an event sent right after the wait was announced was dropped, and the flow sat until its time-out."""
 
@@ -200,7 +201,7 @@ async def test_an_answer_at_the_instant_a_question_is_visible_always_resumes(run
 
 
 @on_served
-@covers("N7", "N8")
+@covers("N7", "N8", "E01", "E10")
 async def test_a_task_whose_worker_dies_around_its_question_asks_once_and_charges_once(served: Served) -> None:
     """E10 and E01: the retry showed the same dialog again, and side effects above the question doubled."""
     fleet = served.fleet
@@ -223,7 +224,7 @@ async def test_a_task_whose_worker_dies_around_its_question_asks_once_and_charge
 
 
 @on_served
-@covers("W3")
+@covers("W3", "E10")
 async def test_an_answer_stored_while_no_worker_is_up_is_used_by_the_next_one(served: Served) -> None:
     """E10 and A03: answered, but neither its worker nor its message is left; the record alone knows."""
     key, fleet = new_key(), served.fleet

@@ -14,6 +14,7 @@ from mcp.server.mcpserver import Context
 
 from mcptasks import gather, sleep, sleep_until, step
 from mcptasks.errors import ConfigurationError
+from mcptasks.runtime.channel import LINGER_S
 from mcptasks.settings import Settings
 from tests.requirements import covers
 from tests.support.durable import Till, answer_all, let_time_pass, one, text, through, woken
@@ -322,6 +323,33 @@ async def test_a_tool_may_wait_for_the_faster_of_a_person_and_a_timer(
         state = await client.state(task_id)
         assert text(state) == ("accept" if first == "person" else "too late")
         assert "inputRequests" not in state
+
+
+async def test_a_tool_that_has_cancelled_its_question_is_not_let_go_because_of_it(
+    settings: Settings, raw: redis.Redis
+) -> None:
+    """It waits for nobody any more; what it does now is its own time."""
+    gate = Gate()
+
+    async def tool(ctx: Context) -> str:
+        answer, late = asyncio.ensure_future(ctx.elicit("Sure?", Word)), asyncio.ensure_future(sleep("1h"))
+        await asyncio.wait({answer, late}, return_when=asyncio.FIRST_COMPLETED)
+        answer.cancel()
+        await gate.wait()
+        return "too late"
+
+    async with house(settings, one(tool)) as (home, client):
+        task_id = await client.start("tool")
+        assert await home.fleet.deliver() == "parked"
+        let_time_pass(raw, settings, task_id)
+        await home.fleet.sweep()
+        run = home.fleet.begin()
+        await gate.arrival()
+        await asyncio.wait({run}, timeout=LINGER_S + 0.3)
+        assert not run.done()
+        gate.opened.set()
+        assert await run == "completed"
+        assert text(await client.state(task_id)) == "too late"
 
 
 # ------------------------------------------------------------------------------------------------ replay

@@ -279,6 +279,25 @@ async def test_a_step_is_not_interrupted_because_its_sibling_asks(settings: Sett
     assert till.done == ["charge"]
 
 
+@covers("N7")
+async def test_work_beside_a_question_that_is_no_step_is_cut_off_and_done_again(settings: Settings) -> None:
+    """As the docs say: so it belongs into a step."""
+    began, ended = list[int](), list[int]()
+
+    async def work() -> None:
+        began.append(1)
+        await asyncio.sleep(0.3)
+        ended.append(1)
+
+    async def tool(ctx: Context) -> str:
+        await asyncio.gather(work(), ctx.elicit("Sure?", Word))
+        return "done"
+
+    async with house(settings, one(tool)) as (home, client):
+        assert text(await through(home, client, await client.start("tool"))) == "done"
+    assert (len(began), len(ended)) == (2, 1)
+
+
 @covers("R9")
 async def test_a_sync_step_that_a_shutdown_meets_is_recorded_before_the_task_is_given_back(settings: Settings) -> None:
     """A thread cannot be stopped: what it did stands, and nothing of it runs beside the next run."""
