@@ -34,8 +34,12 @@ _NAMED: Final = 3
 
 
 def digest(method: str, params: Mapping[str, Any]) -> str:
-    """What is asked, in twelve hex digits; request metadata (progress tokens and the like) does not count."""
-    asked = {k: v for k, v in params.items() if k != "_meta"}
+    """What is asked, in twelve hex digits.
+
+    Request metadata (progress tokens and the like) does not count, nor the id of a URL-mode elicitation: tools make a
+    new one in each run, and where to go is in the URL.
+    """
+    asked = {k: v for k, v in params.items() if k not in ("_meta", "elicitationId")}
     canonical = json.dumps([method, asked], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
@@ -146,9 +150,9 @@ class Replay:
         if one in self._records:
             self._ahead.discard(one)
         elif nth is not None and (instead := self._of(lane, nth)):
-            raise ReplayMismatch(
-                f"the tool came to {label} where an earlier run of it had {self._named(instead)}. {SAME_AGAIN}"
-            )
+            had = self._named(instead)
+            alike = " (they differ in the rest of the text, the form or the URL)" if had == label else ""
+            raise ReplayMismatch(f"the tool came to {label} where an earlier run of it had {had}{alike}. {SAME_AGAIN}")
         return Place(self._round, nth)
 
     def _of(self, lane: Lane, nth: int) -> set[str]:
