@@ -39,6 +39,9 @@ def request_of(headers: Mapping[str, str] | None) -> Request | None:
 def call_params(submission: Submission, journal: Journal) -> dict[str, Any]:
     """The call as the tool sees it: a resolver or guard gets its latest state and the answers to its own keys."""
     params: dict[str, Any] = {"name": submission.tool, "arguments": submission.arguments}
+    if submission.meta is not None:
+        # It was kept as the SDK parses it, which renames the one member that the SDK itself knows.
+        params["_meta"] = {("progressToken" if k == "progress_token" else k): v for k, v in submission.meta.items()}
     if journal.guard is not None:
         params["requestState"] = journal.guard.request_state
         params["inputResponses"] = {
