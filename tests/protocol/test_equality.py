@@ -1,37 +1,41 @@
-"""A tool's result is the same live and as a task, byte for byte except for the server's stamp (SEP-2663, P32)."""
+"""A tool's result is the same live and as a task, byte for byte except for the server's stamp (SEP-2663, P32).
+
+`tests/support/kinds` is the list of tools; `docs/compatibility.md` publishes what is found here.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
-from mcp.server.mcpserver import MCPServer
 
-from mcptasks.client import TasksClient
 from mcptasks.settings import Settings
 from tests.requirements import covers
-from tests.support.equality_tools import ASKING, QUIET, REFUSED, RETURNING, lifespan, register
-from tests.support.house import House, NoTasks, house
-from tests.support.person import person
+from tests.support import kinds
+from tests.support.house import House, house
+from tests.support.kinds.shelf import Kind
 from tests.support.raw_client import LegacyClient, RawClient, Reply
 
 pytestmark = pytest.mark.anyio
 
 HEADERS: Final = {"X-Tenant": "blue"}
 
-
-def _name(call: tuple[str, dict[str, Any]]) -> str:
-    return f"{call[0]}({', '.join(call[1])})"
+EQUAL: Final = [kind for kind in kinds.QUIET if kind.differs is None]
+DIFFERENT: Final = [kind for kind in kinds.QUIET if kind.differs is not None]
 
 
 @asynccontextmanager
-async def both(settings: Settings) -> AsyncGenerator[tuple[House, RawClient, RawClient]]:
-    """The same tools on a server with tasks and on an ordinary one, for one authenticated caller."""
+async def both(settings: Settings, *tools: str) -> AsyncGenerator[tuple[House, RawClient, RawClient]]:
+    """These tools (or all) on a server with tasks and on an ordinary one, for one authenticated caller."""
     keeping = settings.model_copy(update={"headers": ("x-tenant",)})
-    async with house(keeping, register, auth=True, lifespan=lifespan, token="ann") as (home, client):
+    offered, more = kinds.register(*tools), kinds.extensions
+    async with house(keeping, offered, auth=True, lifespan=kinds.lifespan, extensions=more, token="ann") as (
+        home,
+        client,
+    ):
         yield home, client, await home.open_ordinary(token="ann")
 
 
@@ -41,18 +45,20 @@ def unstamped(reply: Reply) -> bytes:
     return reply.raw.replace(b"io.modelcontextprotocol/serverInfo", b"").replace(stamp.encode(), b"")
 
 
+async def ended(home: House, client: RawClient, kind: Kind) -> dict[str, Any]:
+    """The task of that call at its end."""
+    task_id = await client.start(kind.tool, kind.arguments, headers=HEADERS)
+    assert await home.fleet.deliver() in ("completed", "failed")
+    return await client.state(task_id)
+
+
 @covers("P32", "P31", "C03", "F05", "F09")
-@pytest.mark.parametrize("call", QUIET, ids=_name)
-async def test_a_task_ends_with_the_very_bytes_of_the_live_answer(
-    settings: Settings, call: tuple[str, dict[str, Any]]
-) -> None:
+@pytest.mark.parametrize("kind", EQUAL, ids=lambda kind: kind.id)
+async def test_a_task_ends_with_the_very_bytes_of_the_live_answer(settings: Settings, kind: Kind) -> None:
     """SEP-2663: the result of a task is exactly what the request would have returned. Order of members included."""
-    tool, arguments = call
-    async with both(settings) as (home, client, ordinary):
-        live = (await ordinary.call(tool, arguments, headers=HEADERS)).body
-        task_id = await client.start(tool, arguments, headers=HEADERS)
-        assert await home.fleet.deliver() in ("completed", "failed")
-        task = await client.state(task_id)
+    async with both(settings, *kind.tools) as (home, client, ordinary):
+        live = (await ordinary.call(kind.tool, kind.arguments, headers=HEADERS)).body
+        task = await ended(home, client, kind)
         if "error" in live:
             assert (task["status"], task["error"]) == ("failed", live["error"])
             return
@@ -69,66 +75,59 @@ def _ordered(value: dict[str, Any]) -> str:
 
 
 @covers("P32", "P31", "C03", "F05", "F09")
-@pytest.mark.parametrize("call", QUIET, ids=_name)
+@pytest.mark.parametrize("kind", EQUAL, ids=lambda kind: kind.id)
 async def test_a_client_that_knows_no_tasks_gets_the_very_bytes_of_the_live_answer(
-    settings: Settings, call: tuple[str, dict[str, Any]]
+    settings: Settings, kind: Kind
 ) -> None:
     """Ours: the call waits for its task on the fleet; what it is answered with tells nothing of it."""
-    async with both(settings) as (home, client, ordinary), home.fleet.delivering():
-        live = await ordinary.call(*call, headers=HEADERS)
+    call = (kind.tool, kind.arguments)
+    async with both(settings, *kind.tools) as (home, client, ordinary), home.fleet.delivering():
+        live = await ordinary.undeclared().call(*call, headers=HEADERS)
         assert await client.undeclared().call(*call, headers=HEADERS) == live
         older = await LegacyClient(client.http, token="ann").connect()
         older_live = await LegacyClient(ordinary.http, token="ann").connect()
-        params = {"name": call[0], "arguments": call[1]}
+        params = {"name": kind.tool, "arguments": kind.arguments}
         assert await older.send("tools/call", params) == await older_live.send("tools/call", params)
 
 
+@covers("P32", "F03")
+@pytest.mark.parametrize("kind", DIFFERENT, ids=lambda kind: kind.id)
+async def test_where_a_task_differs_it_differs_as_the_page_says(settings: Settings, kind: Kind) -> None:
+    """Ours: no difference is unexplained, and none that is explained has gone."""
+    differs = kind.differs
+    assert differs is not None
+    async with both(settings, *kind.tools) as (home, client, ordinary):
+        live = await ordinary.call(kind.tool, kind.arguments, headers=HEADERS)
+        assert differs.live in _plain(live.body)
+        task = _plain(await ended(home, client, kind))
+        assert differs.task in task
+        assert differs.live not in task
+        async with home.fleet.delivering():
+            waited = await client.undeclared().call(kind.tool, kind.arguments, headers=HEADERS)
+        assert (differs.live if differs.waiting_is_live else differs.task) in _plain(waited.body)
+
+
+def _plain(body: dict[str, Any]) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
 @covers("P22")
-@pytest.mark.parametrize("call", REFUSED, ids=_name)
-async def test_a_call_that_cannot_run_gets_the_live_answer_and_no_task(
-    settings: Settings, call: tuple[str, dict[str, Any]]
-) -> None:
+@pytest.mark.parametrize("kind", kinds.REFUSED, ids=lambda kind: kind.id)
+async def test_a_call_that_cannot_run_gets_the_live_answer_and_no_task(settings: Settings, kind: Kind) -> None:
     """Ours: arguments are validated before anything is stored, and the SDK itself words the refusal."""
-    async with both(settings) as (home, client, ordinary):
+    async with both(settings, *kind.tools) as (home, client, ordinary):
+        call = (kind.tool, kind.arguments)
         assert unstamped(await client.call(*call)) == unstamped(await ordinary.call(*call))
         assert home.fleet.messages == []
 
 
-# ------------------------------------------------------------------------------------------------ tools that ask
-
-
-def _ordinary() -> MCPServer:
-    server = MCPServer("house", lifespan=lifespan)
-    register(server, cast("Any", NoTasks()))
-    return server
-
-
-#: Each with the client that can answer it live. Only an older one can be asked in line, only a modern one by returning.
-_LIVE: Final = [
-    *((call, "auto") for call in RETURNING),
-    *((call, "legacy") for call in ASKING),
-    *((call, "legacy") for call in RETURNING if call[0] != "ask_by_returning"),
-]
-
-
-@covers("P32", "R3")
-@pytest.mark.filterwarnings("ignore:The (roots|sampling) capability is deprecated")
-@pytest.mark.parametrize(("call", "live_mode"), _LIVE, ids=lambda value: value if isinstance(value, str) else value[0])
-async def test_a_tool_that_asks_comes_to_the_live_result(
-    settings: Settings, call: tuple[str, dict[str, Any]], live_mode: str
-) -> None:
-    """The three ways to ask work unmodified, and the answers lead to what they lead to live."""
-    async with person(_ordinary(), mode=live_mode) as live_client:
-        live = await live_client.call_tool(*call)
-    async with (
-        house(settings, register, lifespan=lifespan) as (home, _),
-        home.fleet.delivering(),
-        person(home.mcp, extensions=[TasksClient()]) as client,
-    ):
-        durable = await client.call_tool(*call)
-        for unaware in ("auto", "legacy"):
-            async with person(home.mcp, mode=unaware) as other:
-                bridged = await other.call_tool(*call)
-                assert bridged.model_dump(exclude={"meta"}) == durable.model_dump(exclude={"meta"}), unaware
-    assert durable.model_dump(exclude={"meta", "result_type"}) == live.model_dump(exclude={"meta", "result_type"})
-    assert not durable.is_error
+@covers("P05")
+async def test_a_server_with_tasks_lists_the_tools_as_an_ordinary_one(settings: Settings) -> None:
+    """Ours: whether a tool is durable is the server's business; schema, annotations, icons and metadata stay."""
+    async with both(settings) as (_, client, ordinary):
+        live = await ordinary.send("tools/list", {})
+        assert await client.send("tools/list", {}) == live
+        assert len(live.body["result"]["tools"]) > len({kind.tool for kind in kinds.QUIET})
+        older = await LegacyClient(client.http, token="ann").connect()
+        older_live = await LegacyClient(ordinary.http, token="ann").connect()
+        assert await older.send("tools/list", {}) == await older_live.send("tools/list", {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -12,7 +12,7 @@ import anyio
 import httpx2
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Extension, MCPServer
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
@@ -25,8 +25,15 @@ from tests.support.raw_client import URL, RawClient
 
 #: Registers a test's tools on a server.
 Tools = Callable[[MCPServer, Tasks], None]
+#: Makes the extensions that a server has besides tasks.
+Extensions = Callable[[Tasks], Sequence[Extension]]
 
 _ISSUER: Final = AnyHttpUrl("https://issuer.example")
+
+
+def no_extensions(_: Tasks) -> Sequence[Extension]:
+    """A server with nothing but tasks."""
+    return []
 
 
 class Gate:
@@ -77,6 +84,14 @@ class NoTasks:
         return lambda fn: fn
 
 
+def ordinary(tools: Tools, extensions: Extensions = no_extensions, **options: Any) -> MCPServer:
+    """A server that has the same tools and knows no tasks."""
+    no_tasks = cast("Tasks", NoTasks())
+    mcp = MCPServer("house", extensions=extensions(no_tasks), **options)
+    tools(mcp, no_tasks)
+    return mcp
+
+
 @dataclass
 class House:
     """What a test talks to."""
@@ -87,6 +102,7 @@ class House:
     _owner: OwnerOf
     _auth: bool
     _lifespan: Any
+    _extensions: Extensions
     _stack: AsyncExitStack
     _doors: dict[int, AsyncExitStack] = field(default_factory=dict[int, AsyncExitStack])
     _apps: dict[int, Starlette] = field(default_factory=dict[int, Starlette])
@@ -98,7 +114,7 @@ class House:
     def make_server(self, *, auth: bool | None = None) -> tuple[MCPServer, Tasks]:
         """A server as a user writes it, except that the fleet is ours: `serve` stands for `bind`."""
         tasks = Tasks(self.settings, owner=self._owner)
-        mcp = MCPServer("house", extensions=[tasks], **self._options(auth))
+        mcp = MCPServer("house", extensions=[tasks, *self._extensions(tasks)], **self._options(auth))
         self._tools(mcp, tasks)
         tasks.serve(mcp, self.fleet)
         return mcp, tasks
@@ -110,9 +126,7 @@ class House:
 
     async def open_ordinary(self, **caller: Any) -> RawClient:
         """A server that has the same tools and knows no tasks: what it answers is the live answer."""
-        mcp = MCPServer("house", **self._options(None))
-        self._tools(mcp, cast("Tasks", NoTasks()))
-        return await self._open(mcp, **caller)
+        return await self._open(ordinary(self._tools, self._extensions, **self._options(None)), **caller)
 
     def _options(self, auth: bool | None) -> dict[str, Any]:
         options: dict[str, Any] = {"lifespan": self._lifespan}
@@ -177,6 +191,7 @@ async def house(
     owner: OwnerOf = token_owner,
     auth: bool = False,
     lifespan: Any = None,
+    extensions: Extensions = no_extensions,
     **caller: Any,
 ) -> AsyncGenerator[tuple[House, RawClient]]:
     """One server and one worker run on the settings' store; the client is the server's.
@@ -185,7 +200,7 @@ async def house(
     """
     with anyio.fail_after(60):
         async with AsyncExitStack() as stack:
-            home = House(settings, InlineFleet(), tools, owner, auth, lifespan, stack)
+            home = House(settings, InlineFleet(), tools, owner, auth, lifespan, extensions, stack)
             mcp, tasks = home.make_server()
             home.mcp, home.tasks = mcp, tasks
             await stack.enter_async_context(home.fleet.working(settings, mcp))
