@@ -99,6 +99,8 @@ class Settings(BaseSettings):
 
     #: Tasks that one `subscriptions/listen` may name; those beyond are not acknowledged, and have to be polled.
     listen_max: int = Field(default=1_000, gt=0)
+    #: Open `subscriptions/listen` that name tasks, per server process; one more is refused with -32603.
+    listeners_max: int = Field(default=10_000, gt=0)
     #: How often at most a listener is told of a change of one task's status message.
     push_progress_ms: Milliseconds = 250
 

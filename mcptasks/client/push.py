@@ -12,6 +12,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
+from weakref import ref
 
 import anyio
 from mcp.client import ClientSession
@@ -48,7 +49,8 @@ class Listener:
     """The stream of one session, open for as long as somebody waits for a task."""
 
     def __init__(self, session: ClientSession) -> None:
-        self._session = session
+        #: Whoever waits has it; a strong one here would keep it for as long as its extension.
+        self._session = ref(session)
         self._offered = session.protocol_version in MODERN
         self._ears: dict[str, list[Ear]] = {}
         self._life: anyio.CancelScope | None = None
@@ -117,13 +119,16 @@ class Listener:
 
     async def _listen(self) -> bool:
         """The stream has ended; whether it was to make room for one of more tasks."""
+        session = self._session()
+        if session is None:
+            return False
         self._listened, self._told = frozenset(self._ears), False
         wanted = SubscriptionFilter.model_validate({"taskIds": sorted(self._listened)})
         request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
         self._stream = stream = anyio.CancelScope()
         try:
             with stream:
-                await self._session.send_request(request, SubscriptionsListenResult, math.inf)
+                await session.send_request(request, SubscriptionsListenResult, math.inf)
         except MCPError as exc:
             self._offered = exc.code not in _NEVER
             log.debug("The server tells of no tasks (%d)", exc.code)

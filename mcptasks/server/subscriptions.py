@@ -21,6 +21,7 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     RequestId,
     SubscriptionFilter,
@@ -55,6 +56,7 @@ class Subscriptions:
     def __init__(self, store: TaskStore, owner: OwnerOf, closing: Closing) -> None:
         self._store, self._owner, self._closing = store, owner, closing
         self._reading = asyncio.Semaphore(_READERS)
+        self._open = 0
 
     async def listen(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         """The middleware: a `subscriptions/listen` that names tasks is answered until its client leaves.
@@ -64,20 +66,34 @@ class Subscriptions:
 
         Raises:
             MCPError: -32021, the request does not declare the extension; -32602, `taskIds` is no list of texts; -32603,
-                the store is not available.
+                the store is not available, or the server has `settings.listeners_max` listeners.
         """
         wanted = _wanted(ctx)
         if wanted is None:
             return await call_next(ctx)
         require_client_extension(ctx, EXTENSION)
-        task_ids = _task_ids(wanted)[: self._store.settings.listen_max]
-        owner = await owner_of(self._owner, ctx)
-        honoured = await answering(lambda: self._store.owned(task_ids, owner))
+        settings = self._store.settings
+        if self._open >= settings.listeners_max:
+            text = f"This server has {self._open} listeners, which is the limit; poll, or listen again later"
+            raise MCPError(INTERNAL_ERROR, text)
+        task_ids = _task_ids(wanted)[: settings.listen_max]
+        self._open += 1
+        try:
+            owner = await owner_of(self._owner, ctx)
+            honoured = await answering(lambda: self._store.owned(task_ids, owner))
+            return await self._serve(ctx, call_next, wanted, owner, honoured)
+        finally:
+            self._open -= 1
+
+    async def _serve(
+        self, ctx: Ctx, call_next: CallNext, wanted: Mapping[str, Any], owner: str, honoured: list[str]
+    ) -> HandlerResult:
         news = News(honoured, self._store.settings.push_progress_ms / 1000)
         session = _Acknowledging(ctx.session, honoured)
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         scope = anyio.CancelScope(deadline=_end_of_token())
         pushing = asyncio.get_running_loop().create_task(self._push(ctx, owner, news, session.acknowledged))
+        # Should it fail, the client must not go on trusting that it is told.
         pushing.add_done_callback(lambda _: scope.cancel())
         self._closing.add(scope.cancel)
         self._store.changes.follow(honoured, news.hear)
@@ -94,6 +110,8 @@ class Subscriptions:
             self._store.changes.leave(honoured, news.hear)
             pushing.cancel()
             await asyncio.wait([pushing])
+            if not pushing.cancelled() and (failure := pushing.exception()):
+                log.error("A listener is told no more", exc_info=failure)
         return SubscriptionsListenResult(_meta=meta)
 
     async def _push(self, ctx: Ctx, owner: str, news: News, acknowledged: asyncio.Event) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import ref
 
 import anyio
 import anyio.lowlevel
@@ -489,3 +491,14 @@ async def test_clients_that_share_the_extension_are_each_told_of_their_own() -> 
         await rests.all(1)
         await streams[1].push(completed(), taskId="task-2")
     assert (first[0].status, second[0].status) == ("completed", "completed")
+
+
+async def test_an_extension_that_is_used_again_keeps_no_session() -> None:
+    """One object may serve many connections, one after the other."""
+    extension = TasksClient(pause=Rests())
+    async with Client(serve_pushing(StubTasks(completed()))[0], extensions=[extension]) as client:
+        await client.call_tool("durable")
+        session = ref(client.session)
+    del client
+    gc.collect()
+    assert session() is None

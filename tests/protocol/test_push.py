@@ -240,6 +240,21 @@ async def test_one_stream_takes_so_many_tasks_and_no_more(settings: Settings) ->
             assert await listener.acknowledged() == ids[:2]
 
 
+@covers("P70")
+async def test_one_server_takes_so_many_streams_and_no_more(settings: Settings) -> None:
+    """Each costs a connection and a little memory; whoever is refused polls. A stream that ends makes room."""
+    async with house(settings.model_copy(update={"listeners_max": 2}), Tools()) as (home, client):
+        task_id = await client.start("wait")
+        async with listened(home, client, task_id) as first, AsyncExitStack() as stack:
+            await stack.enter_async_context(listened(home, client, task_id))
+            async with home.listen(client, task_id) as refused:
+                error = (await refused.message())["error"]
+                assert error["code"] == -32603 and "2 listeners" in error["message"]
+            await stack.aclose()
+            async with listened(home, client, task_id) as next_one:
+                assert await first.task() == await next_one.task()
+
+
 @covers("P04", "C01")
 async def test_listening_to_tasks_without_the_declaration_is_refused(settings: Settings) -> None:
     """SEP-2663: -32021 naming the extension, as for every other task method."""
@@ -384,6 +399,20 @@ async def test_a_task_that_cannot_be_read_stops_none_of_the_others(settings: Set
             assert (await listener.task())["taskId"] == mine
             await client.cancel(mine)
             assert (await listener.task())["status"] == "cancelled"
+
+
+async def test_a_stream_on_which_nothing_more_can_be_told_ends(
+    settings: Settings, peek: Peek, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of ours, or a damaged record: the client is to poll, where it gets an error it can see."""
+    async with house(settings, Tools()) as (home, client):
+        task_id = await client.start("wait")
+        async with listened(home, client, task_id) as listener:
+            await listener.task()
+            peek.put(task_id, status="nonsense")
+            peek.raw.publish(peek.keys.task(task_id), "999")
+            assert (await listener.message())["result"]["resultType"] == "complete"
+        assert "told no more" in caplog.text and task_id not in caplog.text
 
 
 @covers("P80")
