@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
 from weakref import ref
@@ -17,6 +17,7 @@ from weakref import ref
 import anyio
 from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -45,8 +46,23 @@ LAST_AGAIN_S: Final = 60.0
 _NEVER: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY})
 
 
+class _Stream:
+    """One `subscriptions/listen`."""
+
+    def __init__(self, task_ids: Iterable[str]) -> None:
+        self.task_ids = frozenset(task_ids)
+        self.scope = anyio.CancelScope()
+        #: It has told something; `name` is the subscription that it told it by.
+        self.told = False
+        self.name: object = None
+
+
 class Listener:
-    """The stream of one session, open for as long as somebody waits for a task."""
+    """The stream of one session, open for as long as somebody waits for a task.
+
+    A stream of more tasks is opened beside the one there is and takes its place once it tells something, so that no
+    task is without one meanwhile.
+    """
 
     def __init__(self, session: ClientSession) -> None:
         #: Whoever waits has it; a strong one here would keep it for as long as its extension.
@@ -55,11 +71,9 @@ class Listener:
         self._ears: dict[str, list[Ear]] = {}
         self._life: anyio.CancelScope | None = None
         self._running = set[asyncio.Task[None]]()
-        #: Of the stream that is open.
-        self._stream: anyio.CancelScope | None = None
-        self._listened = frozenset[str]()
-        self._told = False
-        self._renewal: asyncio.TimerHandle | None = None
+        self._current: _Stream | None = None
+        self._next: _Stream | None = None
+        self._stir = anyio.Event()
 
     @contextmanager
     def hearing(self, task_id: str, ear: Ear) -> Generator[None]:
@@ -68,7 +82,7 @@ class Listener:
             yield
             return
         self._ears.setdefault(task_id, []).append(ear)
-        self._listen_to(task_id)
+        self._begin()
         try:
             yield
         finally:
@@ -80,61 +94,76 @@ class Listener:
                 ear.live = False
             if not self._ears and self._life is not None:
                 self._life.cancel()
-                self._life = None
+                self._life = self._current = self._next = None
 
     def deliver(self, task: DetailedTask) -> None:
         """This state was pushed."""
+        name = (task.meta or {}).get(SUBSCRIPTION_ID_META_KEY)
+        current, following = self._current, self._next
+        told_by_next = current is None or name is None or name != current.name
+        if following is not None and task.task_id in following.task_ids and told_by_next:
+            following.told, following.name = True, name
+            self._current, self._next = following, None
+            if current is not None:
+                current.scope.cancel()
+            self._stir.set()
         for ear in self._ears.get(task.task_id, ()):
-            self._told = True
             ear.hear(task)
 
-    def _listen_to(self, task_id: str) -> None:
-        loop = asyncio.get_running_loop()
+    def _begin(self) -> None:
+        self._stir.set()
         if self._life is None:
             self._life = anyio.CancelScope()
-            running = loop.create_task(self._listening(self._life))
+            running = asyncio.get_running_loop().create_task(self._listening(self._life))
             self._running.add(running)
             running.add_done_callback(self._running.discard)
-        elif self._stream is not None and task_id not in self._listened and self._renewal is None:
-            self._renewal = loop.call_later(SETTLE_S + SETTLE_PER_TASK_S * len(self._listened), self._renew)
-
-    def _renew(self) -> None:
-        self._renewal = None
-        if self._stream is not None:
-            self._stream.cancel()
 
     async def _listening(self, life: anyio.CancelScope) -> None:
+        back_s, lost_s = 0.0, SETTLE_S  # before the first stream there was none to lose
         with life:
-            await anyio.sleep(SETTLE_S)
-            again_s = FIRST_AGAIN_S
-            while self._offered:
-                if await self._listen():
-                    continue
-                for ear in [ear for ears in self._ears.values() for ear in ears]:
-                    ear.doubt()
-                if self._told:
-                    again_s = FIRST_AGAIN_S
-                await anyio.sleep(again_s)
-                again_s = min(again_s * 2, LAST_AGAIN_S)
+            async with anyio.create_task_group() as group:
+                while self._offered:
+                    await self._until(self._wanting)
+                    await anyio.sleep(back_s or (lost_s if self._current is None else _settle_s(self._current)))
+                    stream = self._next = _Stream(self._ears)
+                    group.start_soon(self._run, stream)
+                    await self._until(lambda stream=stream: self._next is not stream)
+                    lost_s = FIRST_AGAIN_S
+                    back_s = 0.0 if stream.told else min(max(2 * back_s, FIRST_AGAIN_S), LAST_AGAIN_S)
 
-    async def _listen(self) -> bool:
-        """The stream has ended; whether it was to make room for one of more tasks."""
-        session = self._session()
-        if session is None:
-            return False
-        self._listened, self._told = frozenset(self._ears), False
-        wanted = SubscriptionFilter.model_validate({"taskIds": sorted(self._listened)})
+    def _wanting(self) -> bool:
+        return self._current is None or not self._ears.keys() <= self._current.task_ids
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._stir = anyio.Event()
+            await self._stir.wait()
+
+    async def _run(self, stream: _Stream) -> None:
+        wanted = SubscriptionFilter.model_validate({"taskIds": sorted(stream.task_ids)})
         request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
-        self._stream = stream = anyio.CancelScope()
+        session = self._session()
+        assert session is not None  # whoever waits has it
         try:
-            with stream:
+            with stream.scope:
                 await session.send_request(request, SubscriptionsListenResult, math.inf)
         except MCPError as exc:
             self._offered = exc.code not in _NEVER
             log.debug("The server tells of no tasks (%d)", exc.code)
         except Exception:  # whatever it is, it must not cost anybody a result
             log.debug("A stream of tasks broke", exc_info=True)
-        finally:
-            if self._stream is stream:
-                self._stream = None
-        return stream.cancelled_caught
+        self._over(stream)
+
+    def _over(self, stream: _Stream) -> None:
+        if self._next is stream:
+            self._next = None
+        elif self._current is stream:
+            self._current = None
+            for task_id in stream.task_ids:
+                for ear in self._ears.get(task_id, ()):
+                    ear.doubt()
+        self._stir.set()
+
+
+def _settle_s(stream: _Stream) -> float:
+    return SETTLE_S + SETTLE_PER_TASK_S * len(stream.task_ids)

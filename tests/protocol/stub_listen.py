@@ -87,14 +87,14 @@ class Streams:
         return await stream.run()
 
     async def open(self, *task_ids: str) -> Stream:
-        """The stream that is open, once there is one, of these tasks where any are given."""
+        """The stream that is open, once there is one, of just these tasks where any are given."""
 
         async def found() -> Stream | None:
-            open_now = [stream for stream in self.asked if not stream.closed]
-            fits = [stream for stream in open_now if not task_ids or set(task_ids) == set(stream.task_ids)]
-            return fits[0] if len(open_now) == 1 and fits else None
+            streams = [stream for stream in self.asked if not stream.closed]
+            fits = [stream for stream in streams if not task_ids or set(task_ids) == set(stream.task_ids)]
+            return fits[0] if fits else None
 
-        return await eventually(found, description="one stream is open")
+        return await eventually(found, description="the stream is open")
 
     async def none(self) -> None:
         """No stream is open any more."""

@@ -424,11 +424,16 @@ async def test_all_tasks_that_are_waited_for_share_one_stream() -> None:
         for handle in more:
             group.start_soon(handle.wait)
         both = await here.streams.open(*(f"task-{n}" for n in range(8)))
-        assert stream.closed
-        assert here.rests.resting == 5, "a planned change of streams is no reason to ask"
+        await stream.push(working(at=1), taskId="task-0")
+        assert not stream.closed, "the new stream has not told anything yet"
         for n in range(8):
-            await both.push(working(), taskId=f"task-{n}")
+            await both.push(working(at=1), taskId=f"task-{n}")
         await here.rests.all(8)
+
+        async def replaced() -> bool:
+            return stream.closed
+
+        await eventually(replaced, description="the first stream is closed")
         for n in range(7):
             await both.push(completed(), taskId=f"task-{n}")
         await here.rests.all(1)
@@ -436,6 +441,30 @@ async def test_all_tasks_that_are_waited_for_share_one_stream() -> None:
         await both.push(completed(), taskId="task-7")
         await here.streams.none()
     assert len(here.streams.asked) == 2
+
+
+async def test_a_stream_that_cannot_be_replaced_goes_on_and_is_not_stormed_about() -> None:
+    """A server at its limit refuses the stream of more tasks: the old one stays, the new task polls."""
+    stub = StubTasks(working())
+    async with told(stub) as here, anyio.create_task_group() as group:
+        first, second = several(here.client, 2)
+        group.start_soon(first.wait)
+        stream = await here.streams.open("task-0")
+        await stream.push(working(), taskId="task-0")
+        await here.rests.all(1)
+        here.streams.refusal = MCPError(INTERNAL_ERROR, "limit")
+        group.start_soon(second.wait)
+
+        async def refused() -> bool:
+            return len(here.streams.asked) > 1
+
+        await eventually(refused, description="the second stream is refused")
+        assert not stream.closed and here.rests.resting == 1
+        here.streams.refusal = None
+        both = await here.streams.open("task-0", "task-1")
+        for n in range(2):
+            await both.push(completed(), taskId=f"task-{n}")
+    assert len(here.streams.asked) < 20
 
 
 async def test_two_waits_for_one_task_are_both_told_and_the_stream_outlives_the_first() -> None:
