@@ -61,4 +61,4 @@ bench-recovery: setup ## How long a killed worker's job stands still, beside bar
 	$(BIN)/python -m benchmarks.recovery
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/conformance/node_modules benchmarks/out tests/chaos/out
+	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/*/node_modules benchmarks/out tests/chaos/out

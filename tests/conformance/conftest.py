@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance import suite
 from tests.conformance.system import System, one_server, two_servers
+from tests.support import npm
 
 _START = {"one server": one_server, "two servers": two_servers}
 
@@ -24,7 +25,7 @@ _SYSTEMS = [
 @pytest.fixture(scope="session")
 def official_suite() -> None:
     """The official suite is installed as pinned."""
-    suite.install()
+    npm.install(suite.HERE)
 
 
 @pytest.fixture(scope="session", params=_SYSTEMS)

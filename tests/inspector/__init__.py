@@ -1,0 +1,1 @@
+"""The MCP Inspector (npm `@modelcontextprotocol/inspector`, see package.json), a client by other people, headless."""
