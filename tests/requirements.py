@@ -2,7 +2,7 @@
 
 P: duties of the Tasks extension (SEP-2663, protocol 2026-07-28), and our own rule where its text leaves a choice.
 R, N, W: behaviours that comparable systems have and this one therefore has too.
-A, B, C, E, F: faults that others shipped, each with the outcome that is right here.
+A to F: faults that others shipped, each with the outcome that is right here.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ _CASES: Final = {
     "C12": "a call that is sent again starts nothing again, where its client says that it is the same",
     "C13": "a task lives for its ttl and not beyond: its calls, its run and its messages learn of the end",
     "C14": "a client that cannot answer is not asked; the tool hears it at once",
+    "D11": "of several open calls, one that ends sends no other again, and each gets its own result",
     "E01": "what stands before a question runs again, a step does not; the docs say how often, and tests count it",
     "E03": "answers bind by key; a tool that is not the one of its record fails once, with a message that names both",
     "E05": "a question that can be seen can be answered, and no answer to it is lost",

@@ -63,7 +63,7 @@ def records(raw: redis.Redis, settings: Settings) -> int:
     return len(list(raw.scan_iter(f"{settings.prefix}task:*}}")))
 
 
-@covers("P23", "N2", "W2")
+@covers("P23", "N2", "W2", "C12")
 @pytest.mark.parametrize("place", PLACES)
 async def test_the_same_call_with_the_same_key_is_the_same_task_for_its_whole_life(
     settings: Settings, raw: redis.Redis, place: str
@@ -104,7 +104,7 @@ async def test_a_retried_call_finds_its_failed_or_cancelled_task(settings: Setti
         assert ledger.lines == ["a"]
 
 
-@covers("P23", "W2")
+@covers("P23", "W2", "C12")
 async def test_a_used_key_with_other_arguments_is_refused_and_the_task_stays_as_it_is(
     settings: Settings, raw: redis.Redis
 ) -> None:
@@ -122,7 +122,7 @@ async def test_a_used_key_with_other_arguments_is_refused_and_the_task_stays_as_
         assert ledger.lines == ["a"]
 
 
-@covers("P23")
+@covers("P23", "C12")
 async def test_a_key_belongs_to_its_caller_and_tool(settings: Settings) -> None:
     """Ours: another caller's, or another tool's, equal key is another key; nobody learns that it is taken."""
     ledger = Ledger()
@@ -137,7 +137,7 @@ async def test_a_key_belongs_to_its_caller_and_tool(settings: Settings) -> None:
         assert ids[1] == await bob.start("book", {"line": "b"}, idempotencyKey="k")
 
 
-@covers("P23")
+@covers("P23", "C12")
 async def test_without_a_key_every_call_is_a_new_task(settings: Settings) -> None:
     """Ours: two equal calls may be two orders; only the client can say that they are one."""
     async with house(settings, Ledger()) as (_, client):
@@ -170,7 +170,7 @@ async def test_a_key_that_is_none_is_refused(settings: Settings, raw: redis.Redi
         assert (await client.call("book", {"line": "a"}, idempotencyKey="!" + "~" * 254)).result["taskId"]
 
 
-@covers("P23", "W2")
+@covers("P23", "W2", "C12")
 async def test_a_key_lives_exactly_as_long_as_its_task(settings: Settings, raw: redis.Redis) -> None:
     """Ours: a key that outlived its task would name nothing; one that died before it would let the order run again."""
     async with house(settings, Ledger()) as (home, client):
@@ -190,7 +190,7 @@ async def test_a_key_lives_exactly_as_long_as_its_task(settings: Settings, raw: 
         assert await eventually(another, description="the key is free again")
 
 
-@covers("P23", "P20", "W2", "N5")
+@covers("P23", "P20", "W2", "N5", "C12")
 async def test_a_hundred_concurrent_calls_through_two_servers_make_one_task_and_one_run(
     settings: Settings, raw: redis.Redis
 ) -> None:

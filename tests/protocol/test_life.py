@@ -335,7 +335,7 @@ async def test_a_message_that_vanished_is_sent_again(settings: Settings) -> None
         assert (await client.state(task_id))["status"] == "completed"
 
 
-@covers("P33", "R7")
+@covers("P33", "R7", "C13")
 async def test_a_task_is_kept_for_its_ttl_and_after_its_end_for_another_one(
     settings: Settings, raw: redis.Redis
 ) -> None:
@@ -351,7 +351,7 @@ async def test_a_task_is_kept_for_its_ttl_and_after_its_end_for_another_one(
         assert timedelta(milliseconds=ended["ttlMs"]) == timedelta(hours=24)
 
 
-@covers("P33", "R7", "P60", "A16")
+@covers("P33", "R7", "P60", "A16", "C13")
 @pytest.mark.parametrize("phase", ["queued", "running", "parked"])
 async def test_an_overdue_task_fails_as_expired_and_is_gone_a_ttl_later(
     settings: Settings, raw: redis.Redis, phase: str

@@ -107,7 +107,6 @@ def test_a_prelude_is_a_number_of_rounds() -> None:
 
 
 @covers("W4")
-@covers("W4")
 @pytest.mark.parametrize(
     ("policy", "fits"),
     [
@@ -149,6 +148,7 @@ def test_the_hard_limit_leaves_room_for_the_limit_its_grace_and_the_hold() -> No
     assert Policy(time_limit_ms=1_000, cancel_grace_ms=200, hold_ms=30).hard_limit_ms == 1_230 + KILL_MARGIN_MS
 
 
+@covers("C13")
 @pytest.mark.parametrize(
     ("policy", "fits"),
     [
