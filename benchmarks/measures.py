@@ -56,13 +56,17 @@ async def complete(port: int, concurrency: int, count: int) -> Samples:
         return await spread(clients, count, op)
 
 
-async def answer(port: int, concurrency: int, count: int) -> Samples:
-    """`tasks/update` of a task that waits for an answer, until `tasks/get` shows the result; asking is not timed."""
+async def answer(port: int, concurrency: int, count: int, *, tool: str = "ask", think_s: float = 0) -> Samples:
+    """`tasks/update` of a task that waits for an answer, until `tasks/get` shows the result; asking is not timed.
+
+    `think_s` passes between the question and its answer.
+    """
     async with connected(port, concurrency) as clients:
 
         async def op(client: Client, number: int) -> float:
-            handle = await client.create("ask", {})
+            handle = await client.create(tool, {})
             parked = await client.until(handle["taskId"], "input_required")
+            await asyncio.sleep(think_s)
             said = f"answer {number}"
             responses = {key: {"action": "accept", "content": {"value": said}} for key in parked["inputRequests"]}
             started = now_ms()

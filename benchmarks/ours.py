@@ -42,6 +42,13 @@ async def ask(ctx: Context) -> str:
 
 
 @mcp.tool()
+@tasks.durable(hold="1m")
+async def ask_held(ctx: Context) -> str:
+    """The same, and keeps its worker for the answer."""
+    return await ask(ctx)
+
+
+@mcp.tool()
 @tasks.durable()
 async def nap(seconds: float) -> float:
     """Takes its time."""

@@ -96,7 +96,9 @@ def ratios(results: Results) -> list[Ratio]:
         found += _over_theirs(results)
     if {OURS, CELERY} <= results.backlog_per_s.keys():
         backlog = results.backlog_per_s
-        found.append(_ratio("ours / bare Celery", "tasks/s, worker with a backlog", 0, backlog[OURS], backlog[CELERY]))
+        found.append(
+            ratio_of("ours / bare Celery", "tasks/s, worker with a backlog", 0, backlog[OURS], backlog[CELERY])
+        )
     return found
 
 
@@ -106,7 +108,7 @@ def _over_plain(results: Results) -> Iterator[Ratio]:
             for clients in (1, SLOTS):
                 goal = f"<= {bound}" if name == OURS and clients == 1 else ""
                 above, below = (map(p50, own[f"{each}@{clients}"]) for each in (measure, "plain"))
-                yield _ratio(f"{name} / its own plain call", _TITLES[measure], clients, [*above], [*below], goal)
+                yield ratio_of(f"{name} / its own plain call", _TITLES[measure], clients, [*above], [*below], goal)
 
 
 def _over_theirs(results: Results) -> Iterator[Ratio]:
@@ -117,15 +119,16 @@ def _over_theirs(results: Results) -> Iterator[Ratio]:
         if measure != "burst":
             goal = "<= 0.6" if measure in ("create", "get", "complete", "answer") else ""
             above, below = map(p50, ours[key]), map(p50, theirs[key])
-            yield _ratio(of, _TITLES[measure], int(clients), [*above], [*below], goal)
+            yield ratio_of(of, _TITLES[measure], int(clients), [*above], [*below], goal)
     for what, key in (("tasks/s, burst", f"burst@{SLOTS}"), ("tasks/s, polled", f"complete@{SLOTS}")):
         above, below = map(per_s, ours[key]), map(per_s, theirs[key])
-        yield _ratio(of, what, SLOTS, [*above], [*below], ">= 2.5")
+        yield ratio_of(of, what, SLOTS, [*above], [*below], ">= 2.5")
     above, below = ([sum(parts.values()) for parts in results.cpu_ms[name]] for name in (OURS, FASTMCP))
-    yield _ratio(of, "CPU per task, burst", SLOTS, above, below)
+    yield ratio_of(of, "CPU per task, burst", SLOTS, above, below)
 
 
-def _ratio(of: str, what: str, clients: int, above: Sequence[float], below: Sequence[float], goal: str = "") -> Ratio:
+def ratio_of(of: str, what: str, clients: int, above: Sequence[float], below: Sequence[float], goal: str = "") -> Ratio:
+    """Round by round one over the other."""
     each = [a / b for a, b in zip(above, below, strict=True)]
     return Ratio(of, what, clients, statistics.median(each), min(each), max(each), goal)
 
