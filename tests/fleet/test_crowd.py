@@ -27,8 +27,8 @@ FIRST: Final = 200
 CALLERS: Final = 8
 
 GROWTH_MIB: Final = 100
-#: A07 has five; the machine has other things to do.
-QUICK_S: Final = 15.0
+#: A07's own bound.
+QUICK_S: Final = 5.0
 #: Half an hour would be a worker that takes them one by one from countdowns.
 ALL_PARKED_S: Final = 1_200.0
 #: How many parked tasks of the fleet may hold a countdown message (settings.countdown_budget).
