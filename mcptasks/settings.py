@@ -169,6 +169,11 @@ class Settings(BaseSettings):
         """The broker's URL: `broker_url`, else the store."""
         return self.broker_url or self.redis_url
 
+    @property
+    def broker_is_store(self) -> bool:
+        """The queues are lists on the store's own server, below its prefix, so that a script can reach them."""
+        return self.broker == self.redis_url
+
 
 def problems(error: ValidationError) -> list[str]:
     """What is wrong with the settings, by variable, without their values: one of them may hold a password."""

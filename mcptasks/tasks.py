@@ -70,7 +70,7 @@ class Tasks(TasksExtension):
         if not self.installed:
             raise ConfigurationError("the server does not have this object: MCPServer(..., extensions=[tasks])")
         self.app = make_app(self.config)
-        dispatcher = Publisher(self.app, broker_is_store=self.config.broker == self.config.redis_url)
+        dispatcher = Publisher(self.app, broker_is_store=self.config.broker_is_store)
         policies = (policy_of(tool.fn) for tool in seams.tools(mcp))
         queues = {policy.queue for policy in policies if policy is not None and policy.queue is not None}
         serve_tasks(self.app, Portal(self.config, mcp, dispatcher), sorted({self.config.queue, *queues}))

@@ -19,6 +19,7 @@ from mcptasks.fleet.threads import LoopThread
 from mcptasks.model import label
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
+from mcptasks.store.upkeep import SWEEP_BATCH
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
@@ -45,16 +46,25 @@ class Sweeper:
         async with aclosing(self._store):
             while True:
                 try:
-                    await self.sweep()
+                    await sweep(self._store, self._me, self._dispatcher)
                 except StoreUnavailable as exc:
                     log.warning("The sweep waits for the store: %s", exc)
                 await asyncio.sleep(self._settings.sweep_ms / 1000)
 
-    async def sweep(self) -> None:
-        """Everything that is overdue now has moved on, unless another worker has the sweep."""
-        for task_id in await self._store.sweep(self._me) or ():
-            answer = await self._store.reap(task_id)
+
+async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> None:
+    """Everything that is overdue now has moved on, unless another worker has the sweep.
+
+    Of messages that no worker claimed, a batch is sent again: more would flood a fleet that is only slow.
+    """
+    while overdue := await store.sweep(me):
+        moved = 0
+        for task_id in overdue:
+            answer = await store.reap(task_id)
             if answer.hint is not None:
-                self._dispatcher.send(answer.hint)
-            if answer.outcome != "NOTHING":
+                dispatcher.send(answer.hint)
+            if answer.outcome not in ("NOTHING", "WAITING"):
                 log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)
+            moved += answer.outcome not in ("RESEND", "NEWER")
+        if len(overdue) < SWEEP_BATCH or moved < len(overdue) / 2:
+            return

@@ -26,7 +26,8 @@ class UpkeepTransitions(Transitions):
     async def reap(self, task_id: str) -> Next:
         """The overdue task is where its record says.
 
-        RESEND, LOST, QUEUED: send the hint. FAILED (`detail` is the reason), CANCELLED, COLD, NOTHING, NEWER: done.
+        RESEND, DUE (its time has come), LOST, QUEUED: send the hint. WAITING: its message stands in a long queue.
+        FAILED (`detail` is the reason), CANCELLED, COLD, NOTHING, NEWER: done.
         QUEUED, WOKEN, PARTIAL: as of `answer`; questions that were open for too long are answered as cancelled.
         """
         reply = await self.run_script(
@@ -35,6 +36,7 @@ class UpkeepTransitions(Transitions):
             {
                 "task_id": task_id,
                 "resend_ms": self.settings.resend_ms,
+                "queue_prefix": self.settings.prefix if self.settings.broker_is_store else None,
                 "wakes": self.keys.wakes,
                 "schema": SCHEMA_VERSION,
                 "expired_message": "The task expired: its time to live ran out before it was done",
@@ -42,6 +44,6 @@ class UpkeepTransitions(Transitions):
                 "timeout_message": "The task ran into its time limit and its worker was lost",
             },
         )
-        if reply[0] in ("RESEND", "LOST", "QUEUED"):
+        if reply[0] in ("RESEND", "DUE", "LOST", "QUEUED"):
             return Next(reply[0], hint_for(task_id, *reply[1:]))
         return Next(reply[0], detail=str(reply[1]) if len(reply) > 1 else "")

@@ -35,7 +35,7 @@ async def test_the_sweeper_offers_it_again_when_its_time_has_come(store: TaskSto
     peek.put(claim.task_id, due="1")
     peek.make_due("unsent", claim.task_id)
     message = Hint(task_id=claim.task_id, run=2, tool="report", queue="slow")
-    assert await store.reap(claim.task_id) == Next("RESEND", message)
+    assert await store.reap(claim.task_id) == Next("DUE", message)
     assert (await claimed(store, claim.task_id, run=2)).record.attempt == 1
 
 

@@ -85,6 +85,7 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
 _ELSEWHERE: Final = {("create", word) for word in ("EXISTS", "CONFLICT", "CLOSED", "FULL")} | {
     ("claim", "NEWER"),
     ("reap", "NEWER"),
+    ("reap", "WAITING"),
 }
 
 

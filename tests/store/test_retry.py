@@ -50,7 +50,7 @@ async def test_a_long_retry_is_left_to_the_sweeper(store: TaskStore, peek: Peek)
     assert found.indexes.keys() == {"unsent", "expiry"}
     assert before <= found.indexes["unsent"] - 3_600_000 <= peek.now_ms()
     peek.make_due("unsent", claim.task_id)
-    assert await store.reap(claim.task_id) == Next("RESEND", hint(claim.task_id, 2))
+    assert await store.reap(claim.task_id) == Next("DUE", hint(claim.task_id, 2))
 
 
 @pytest.mark.parametrize("changed", [{"countdown_budget": 0}, {"countdowns_ms": ()}], ids=str)

@@ -64,7 +64,7 @@ async def test_a_long_sleep_is_left_to_the_sweeper(store: TaskStore, peek: Peek)
     assert before <= found.indexes["unsent"] - month_ms <= peek.now_ms()
     peek.make_due("unsent", claim.task_id)
     peek.put(claim.task_id, wake="1")
-    assert await store.reap(claim.task_id) == Next("RESEND", hint(claim.task_id, 2))
+    assert await store.reap(claim.task_id) == Next("DUE", hint(claim.task_id, 2))
     assert (await claimed(store, claim.task_id, run=2)).record.status is Status.RUNNING
 
 
@@ -191,7 +191,7 @@ async def test_a_timer_sets_a_task_going_whose_questions_stay_open_and_answerabl
     assert isinstance(early, Next) and early.outcome == "STALE"
     peek.put(claim.task_id, wake="1")
     peek.make_due("unsent", claim.task_id)
-    assert await store.reap(claim.task_id) == Next("RESEND", hint(claim.task_id, 2))
+    assert await store.reap(claim.task_id) == Next("DUE", hint(claim.task_id, 2))
     peek.age(claim.task_id)
     second = await claimed(store, claim.task_id, run=2)
     assert not peek.updated(claim.task_id), "the client sees no difference"

@@ -137,6 +137,51 @@ async def test_a_message_is_sent_with_the_tasks_queue_and_limit(store: TaskStore
     assert await store.reap(task_id) == Next("RESEND", message)
 
 
+@covers("A07")
+async def test_a_message_that_stands_in_a_long_queue_is_not_sent_again(store: TaskStore, peek: Peek) -> None:
+    """It would make the wait longer for all, the calls behind it most of all."""
+    waiting = [await queued(store, policy=Policy(queue="slow")) for _ in range(3)]
+    list_of_queue = f"{peek.keys.prefix}slow"
+    peek.raw.lpush(list_of_queue, *["a message"] * 300)
+    peek.raw.expire(list_of_queue, 1_000)
+    peek.make_due("unsent", waiting[0])
+    before, then = peek.stored(waiting[0]), peek.now_ms()
+    assert await store.reap(waiting[0]) == Next("WAITING")
+    after = peek.stored(waiting[0])
+    assert after.task == before.task, "it is sent again as soon as ever once the queue is short"
+    # A queue of 300 takes longer than one of three.
+    assert after.indexes["unsent"] - then >= 4 * store.settings.resend_ms
+
+
+async def test_a_queue_that_is_short_of_messages_gets_those_that_it_lacks(store: TaskStore, peek: Peek) -> None:
+    """Who died with messages in hand took them from a queue where others still wait."""
+    waiting = [await queued(store) for _ in range(3)]
+    peek.raw.lpush(f"{peek.keys.prefix}{store.settings.queue}", *["a message"] * 2)
+    peek.raw.expire(f"{peek.keys.prefix}{store.settings.queue}", 1_000)
+    peek.make_due("unsent", waiting[0])
+    assert (await store.reap(waiting[0])).outcome == "RESEND"
+
+
+async def test_what_is_due_goes_out_however_long_the_queue_is(store: TaskStore, peek: Peek) -> None:
+    """It has no message yet."""
+    claim = await running(store, policy=Policy(retry_ms=(500_000,)))
+    await store.retry(claim, "Busy", '{"code":-32051,"message":"Busy"}')
+    peek.raw.lpush(f"{peek.keys.prefix}{store.settings.queue}", *["a message"] * 300)
+    peek.raw.expire(f"{peek.keys.prefix}{store.settings.queue}", 1_000)
+    peek.make_due("unsent", claim.task_id)
+    assert (await store.reap(claim.task_id)).outcome == "DUE"
+
+
+async def test_a_queue_on_another_broker_is_not_looked_at(open_store: OpenStore, peek: Peek) -> None:
+    """A list of that name is none of its queues."""
+    store = open_store(broker_url="amqp://elsewhere")
+    task_id = await queued(store)
+    peek.raw.lpush(f"{peek.keys.prefix}{store.settings.queue}", "a message")
+    peek.raw.expire(f"{peek.keys.prefix}{store.settings.queue}", 1_000)
+    peek.make_due("unsent", task_id)
+    assert (await store.reap(task_id)).outcome == "RESEND"
+
+
 # ------------------------------------------------------------------------------------------------ reap: lost workers
 
 

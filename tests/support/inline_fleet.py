@@ -14,6 +14,7 @@ from mcp.server.mcpserver import MCPServer
 from mcptasks import seams
 from mcptasks.fleet.execute import perform
 from mcptasks.fleet.portal import Portal
+from mcptasks.fleet.sweeper import sweep
 from mcptasks.model import Hint
 from mcptasks.runtime.watchdog import Stop
 from mcptasks.settings import Settings
@@ -106,8 +107,4 @@ class InlineFleet:
     async def sweep(self) -> None:
         """The fleet's sweeper has made one round."""
         assert self._portal is not None, "no worker runs"
-        store = self._portal.store
-        for task_id in await store.sweep("inline") or ():
-            answer = await store.reap(task_id)
-            if answer.hint is not None:
-                self.send(answer.hint)
+        await sweep(self._portal.store, "inline", self)

@@ -354,7 +354,7 @@ class Life:
             return ("NOTHING",)
         self.resends += 1
         self.places["unsent"] = after(at, min(self.terms.resend_ms * 2**self.resends, LIMIT))
-        return "RESEND", self._message()
+        return "RESEND" if self.status is Status.QUEUED else "DUE", self._message()
 
     def _reap_questions(self, at: Window) -> Answer | None:
         late = {key: what for key, (due, what) in self.limits.items() if due == PAST}

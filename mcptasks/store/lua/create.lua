@@ -19,11 +19,7 @@ end
 -- Nothing is reserved before this line, so a refusal leaves nothing behind.
 local reason = redis.call('HGET', admission, 'reason')
 if reason then return {'CLOSED', reason} end
-if queue_max ~= '' then
-  -- A task that waits for a worker has a message within five minutes; what is due later sleeps, or waits for a retry.
-  local soon = int(now + math.max(tonumber(resend_ms), 300000))
-  if redis.call('ZCOUNT', unsent, '-inf', soon) >= tonumber(queue_max) then return {'FULL', 'queue', queue_max} end
-end
+if queue_max ~= '' and count_soon(unsent, resend_ms) >= tonumber(queue_max) then return {'FULL', 'queue', queue_max} end
 if owner_max ~= '' and count_active(active_owner) >= tonumber(owner_max) then return {'FULL', 'owner', owner_max} end
 if tool_max ~= '' and count_active(active_tool) >= tonumber(tool_max) then return {'FULL', 'tool', tool_max} end
 

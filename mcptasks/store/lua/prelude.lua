@@ -6,6 +6,9 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local TERMINAL = {completed = true, failed = true, cancelled = true}
 
+-- The distances at which a message is sent again grow up to this.
+local RESEND_MAX_MS = 300000
+
 -- Lua would print a large number as 1.7e+12.
 local function int(n) return string.format('%.0f', n) end
 
@@ -102,6 +105,12 @@ end
 local function count_active(index)
   redis.call('ZREMRANGEBYSCORE', index, '-inf', int(now))
   return redis.call('ZCARD', index)
+end
+
+-- How many tasks wait for a worker: each has a message within five minutes. What is due later sleeps, or waits for a
+-- retry.
+local function count_soon(unsent, resend_ms)
+  return redis.call('ZCOUNT', unsent, '-inf', int(now + math.max(tonumber(resend_ms), RESEND_MAX_MS)))
 end
 
 -- What a message for the task's next run needs: run number, tool, queue, hard limit.

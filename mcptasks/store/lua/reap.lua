@@ -2,9 +2,10 @@
 -- in time answered as cancelled, or queued for another run.
 --
 -- KEYS: task, call, journal, unsent, leases, expiry, countdowns
--- ARGV: task_id, resend_ms, wakes, schema, expired_message, lost_message, timeout_message
--- RETURNS: RESEND run tool queue hard_limit | LOST run tool queue hard_limit | QUEUED run tool queue hard_limit | WOKEN
---   | PARTIAL | FAILED reason | CANCELLED | COLD | NOTHING | NEWER schema
+-- ARGV: task_id, resend_ms, queue_prefix, wakes, schema, expired_message, lost_message, timeout_message
+-- RETURNS: RESEND run tool queue hard_limit | DUE run tool queue hard_limit | LOST run tool queue hard_limit
+--   | QUEUED run tool queue hard_limit | WOKEN | PARTIAL | WAITING | FAILED reason | CANCELLED | COLD | NOTHING
+--   | NEWER schema
 
 local function forget(...)
   for _, index in ipairs({...}) do redis.call('ZREM', index, task_id) end
@@ -12,7 +13,7 @@ local function forget(...)
 end
 
 local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max_attempts', 'cancel', 'deadline',
-  'resends', 'v', 'gone', 'token', 'wake')
+  'resends', 'v', 'gone', 'token', 'wake', 'queue')
 local status = r[1]
 if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
 if tonumber(r[9]) > tonumber(schema) then return {'NEWER', r[9]} end
@@ -97,7 +98,16 @@ if status == 'parked' and not r[12] then return forget(unsent, leases) end
 local due = redis.call('ZSCORE', unsent, task_id)
 -- Its countdown, if it has one, is still under way.
 if due and tonumber(due) > now then return forget(leases) end
+if status == 'queued' and queue_prefix ~= '' then
+  -- As many messages wait as there are tasks to be sent: this one's is most likely among them, and another would only
+  -- make the wait longer for all. It is looked for again in a time like that which such a queue may take.
+  local waiting = redis.call('LLEN', queue_prefix .. r[13])
+  if waiting > 0 and waiting >= count_soon(unsent, resend_ms) then
+    index_add(unsent, now + math.min(tonumber(resend_ms) * (1 + waiting / 100), RESEND_MAX_MS), task_id, r[10])
+    return {'WAITING'}
+  end
+end
 local resends = tonumber(r[8]) + 1
 redis.call('HSET', task, 'resends', int(resends))
-index_add(unsent, now + math.min(tonumber(resend_ms) * 2 ^ resends, 300000), task_id, r[10])
-return {'RESEND', next_run(task)}
+index_add(unsent, now + math.min(tonumber(resend_ms) * 2 ^ resends, RESEND_MAX_MS), task_id, r[10])
+return {status == 'queued' and 'RESEND' or 'DUE', next_run(task)}
