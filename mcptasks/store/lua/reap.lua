@@ -99,10 +99,11 @@ local due = redis.call('ZSCORE', unsent, task_id)
 -- Its countdown, if it has one, is still under way.
 if due and tonumber(due) > now then return forget(leases) end
 if status == 'queued' and queue_prefix ~= '' then
-  -- As many messages wait as there are tasks to be sent: this one's is most likely among them, and another would only
-  -- make the wait longer for all. It is looked for again in a time like that which such a queue may take.
+  -- Nearly as many messages wait as there are tasks to be sent (the workers have some in hand): this one's is most likely
+  -- among them, and another would only make the wait longer for all. It is looked for again in a time like that which
+  -- such a queue may take.
   local waiting = redis.call('LLEN', queue_prefix .. r[13])
-  if waiting > 0 and waiting >= count_soon(unsent, resend_ms) then
+  if waiting > 0 and waiting >= 0.9 * count_soon(unsent, resend_ms) then
     index_add(unsent, now + math.min(tonumber(resend_ms) * (1 + waiting / 100), RESEND_MAX_MS), task_id, r[10])
     return {'WAITING'}
   end
