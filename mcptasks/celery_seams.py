@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from queue import Empty
 from typing import Any, Final, NamedTuple, cast
 
 from celery import Celery
@@ -162,8 +163,8 @@ _REFUSALS: Final = frozenset({"UNBLOCKED", "READONLY", "MASTERDOWN", "CLUSTERDOW
 class ForgivingChannel(RedisChannel):
     """Kombu's own channel, on which neither a bad item of a queue nor a server that takes no writes ends the worker.
 
-    PRIVATE `_create_client`, and UNDOCUMENTED that `_brpop_read` takes what the client's `parse_response` gives it,
-    None for nothing. Kombu and Celery let what is no message of Celery's raise out of the event loop, and the worker
+    PRIVATE `_brpop_read` and `_create_client`, and UNDOCUMENTED that the one takes what `parse_response` of the other's
+    client gives it. Kombu and Celery let what is no message of Celery's raise out of the event loop, and the worker
     ends with it: one LPUSH of somebody else takes down the fleet. Here such an item costs a line in the log.
     PRIVATE `_queue_bind`, the one write of a consumer that begins. Celery knows a server's refusal for no loss of the
     connection, and the worker ends. Here it is one, and a channel opens only where the server takes writes: so Celery
@@ -172,6 +173,8 @@ class ForgivingChannel(RedisChannel):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        #: The queue and the item that were taken last.
+        self._taken: tuple[bytes, bytes] | None = None
         super().__init__(*args, **kwargs)
         try:
             with _refusal_is_loss():
@@ -207,21 +210,26 @@ class ForgivingChannel(RedisChannel):
         if command_name != "BRPOP":
             return parse(connection, command_name, **options)
         with _refusal_is_loss():
-            reply = parse(connection, command_name, **options)
-        if not reply:
-            return reply
-        queue, item = reply
-        flaw = self._flaw(item)
-        if not flaw:
-            return reply
+            self._taken = parse(connection, command_name, **options)
+        return self._taken
+
+    def _brpop_read(self, **options: Any) -> Any:
+        try:
+            return super()._brpop_read(**options)
+        except Exception:
+            # Only now, because nearly every item is a message, and to look into it costs as much as to read it.
+            taken, self._taken = self._taken, None
+            flaw = self._flaw(taken[1]) if taken else ""
+            if not taken or not flaw:
+                raise
         log.error(
             "The queue %s held %d bytes that are no message of Celery's (%s); they are dropped. "
             "Who else writes to this list of the broker? MCPTASKS_PREFIX keeps programs apart.",
-            bytes_to_str(queue).rsplit(self.sep, 1)[0],
-            len(item),
+            bytes_to_str(taken[0]).rsplit(self.sep, 1)[0],
+            len(taken[1]),
             flaw,
         )
-        return None
+        raise Empty
 
     def _flaw(self, item: bytes) -> str:
         """What is wrong with the item, without a word of it; nothing: kombu can read it."""
