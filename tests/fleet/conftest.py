@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -81,6 +81,16 @@ def running(request: pytest.FixtureRequest) -> Running:
     """A server and a worker, once with each pool."""
     shared: Running = request.getfixturevalue(f"with_{request.param}")
     return shared
+
+
+@pytest.fixture(scope="session")
+def doors(with_threads: Running) -> Generator[Mapping[str, str]]:
+    """The URLs of one fleet's servers, by what their streamable HTTP is like; the first is the default."""
+    flags = {"stateless": "--stateless", "json": "--json-response"}
+    servers = {how: with_threads.fleet.start("serve", TARGET, "--port", "0", flag) for how, flag in flags.items()}
+    yield {"http": with_threads.url, **{how: with_threads.fleet.ready(server) for how, server in servers.items()}}
+    for server in servers.values():
+        assert server.stop() in ENDED
 
 
 def _running(folder: Path, pool: str) -> Generator[Running]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,14 +46,19 @@ async def echo(context: ClientRequestContext, params: ElicitRequestParams) -> El
     return ElicitResult(action="accept", content={"value": params.message})
 
 
-def address(running: Running, transport: str) -> str | StdioServerParameters:
-    """Where the fleet's tools can be called: its HTTP server, or one of the client's own that talks on stdio."""
-    if transport == "http":
-        return running.url
+def address(running: Running, doors: Mapping[str, str], transport: str) -> str | StdioServerParameters:
+    """Where the fleet's tools can be called: one of its HTTP servers, or one of the client's own on stdio."""
+    if transport in doors:
+        return doors[transport]
     serve = "from tests.fleet.tools import mcp; mcp.run()"
     return StdioServerParameters(
         command=sys.executable, args=["-c", serve], env=running.fleet.environment(), cwd=str(ROOT)
     )
+
+
+def arguments_of(tool: str) -> dict[str, Any]:
+    """What one of the tools that ask is called with."""
+    return {"key": new_key()} | ({"x": 7} if tool == "ask1" else {})
 
 
 def tasks_of(fleet: Fleet) -> set[str]:
@@ -77,20 +84,41 @@ def await_end(fleet: Fleet, task_id: str) -> Record:
 
 @on_running
 @covers("R3", "P32", "C09", "C14", "B08")
-@pytest.mark.parametrize("transport", ["http", "stdio"])
-@pytest.mark.parametrize("mode", VERSIONS)
-async def test_every_tool_that_asks_completes_for_every_client_on_every_transport(
-    with_threads: Running, transport: str, mode: Any
+@pytest.mark.parametrize(
+    ("mode", "transport"),
+    [*product(["auto"], ["http", "stateless", "json", "stdio"]), *product(["legacy"], ["http", "stdio"])],
+)
+async def test_every_tool_that_asks_completes_for_every_client_that_can_be_asked(
+    with_threads: Running, doors: Mapping[str, str], mode: Any, transport: str
 ) -> None:
     """Issue 4: elicit, sampling, roots, resolver and guard tools; 2026-07-28 without the extension, and 2025-11-25."""
-    async with person(address(with_threads, transport), mode=mode, elicitation_callback=echo) as client:
+    async with person(address(with_threads, doors, transport), mode=mode, elicitation_callback=echo) as client:
         assert client.protocol_version == VERSIONS[mode]
         for tool, expected in ASKING.items():
-            key = new_key()
-            arguments: dict[str, Any] = {"key": key} | ({"x": 7} if tool == "ask1" else {})
+            arguments = arguments_of(tool)
+            key = arguments["key"]
             assert text(await client.call_tool(tool, arguments)) == expected.format(key=key), tool
             where = {line["pid"] for line in with_threads.fleet.ledger.of(key)}
             assert where == {with_threads.worker.pid}, f"{tool} ran on the fleet, each time"
+
+
+@on_running
+@covers("P32", "C14")
+@pytest.mark.parametrize("transport", ["stateless", "json"])
+async def test_every_tool_that_asks_says_so_where_nothing_reaches_an_older_client(
+    with_threads: Running, doors: Mapping[str, str], transport: str
+) -> None:
+    """Issue 4: the SDK's own error of a live call, at once, and no task that waits; what need not ask completes."""
+    fleet = with_threads.fleet
+    async with person(doors[transport], mode="legacy") as client:
+        known = tasks_of(fleet)
+        for tool in ASKING:
+            with pytest.raises(MCPError, match="has no back-channel for server-initiated requests") as told:
+                await client.call_tool(tool, arguments_of(tool))
+            assert told.value.error.code == -32600, tool
+        assert {fleet.record(task_id).status for task_id in tasks_of(fleet) - known} == {Status.FAILED}
+        key = new_key()
+        assert text(await client.call_tool("ledger", {"key": key})) == f"ran {key}"
 
 
 @on_running
@@ -98,12 +126,12 @@ async def test_every_tool_that_asks_completes_for_every_client_on_every_transpor
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 @pytest.mark.parametrize("mode", VERSIONS)
 async def test_a_client_that_goes_away_in_the_middle_leaves_its_task_running(
-    with_threads: Running, transport: str, mode: Any, tmp_path: Path
+    with_threads: Running, doors: Mapping[str, str], transport: str, mode: Any, tmp_path: Path
 ) -> None:
     """Issue 4: the client disconnects, the task goes on; over stdio even the server is gone with it."""
     key, gate, fleet = new_key(), tmp_path / "gate", with_threads.fleet
     known = tasks_of(fleet)
-    async with person(address(with_threads, transport), mode=mode) as client:
+    async with person(address(with_threads, doors, transport), mode=mode) as client:
         call = asyncio.create_task(client.call_tool("gate", {"key": key, "path": str(gate)}))
         await asyncio.to_thread(fleet.ledger.await_event, key, "begin")
         call.cancel()

@@ -12,31 +12,14 @@ import pytest
 from mcp.client import Client
 
 from mcptasks.client import TaskHandle, TasksClient, connect
-from mcptasks.client.polling import QUIET_MS, Bell, pause
 from mcptasks.wire import DetailedTask
 from tests.fleet.conftest import ENDED, Served, on_served
 from tests.fleet.system import TARGET, Fleet, Proc, client, free_port, new_key, start, text
 from tests.requirements import covers
+from tests.support.patient import Patient
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
-
-
-class Patient:
-    """Pauses as they are, but whoever is told of changes never asks by itself."""
-
-    def __init__(self) -> None:
-        #: A wait relies on what it is told, and has looked at all of that.
-        self.relies = asyncio.Event()
-
-    async def __call__(self, delay_ms: int, bell: Bell, heard: int) -> None:
-        if delay_ms < QUIET_MS:
-            await pause(delay_ms, bell, heard)
-        else:
-            # A push that came while it polled ends this pause at once, and one more poll follows.
-            if bell.rings <= heard:
-                self.relies.set()
-            await bell.wait(heard)
 
 
 def told(handle: TaskHandle, *, yes: bool = True) -> Callable[[], Awaitable[bool]]:
