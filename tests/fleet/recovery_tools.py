@@ -92,19 +92,39 @@ async def gate_then_ask(key: str, path: str, ctx: Context) -> str:
 
 @mcp.tool()
 @tasks.durable(max_attempts=5)
-async def odyssey(key: str, ctx: Context) -> str:
-    """Three questions in line, two steps, two questions side by side, and a sleep beside them; notes every effect."""
+async def odyssey(key: str, nap: str, stand: str, go: str, ctx: Context) -> str:
+    """Three questions in line, two steps, two questions side by side, and a sleep beside them; notes every effect.
+
+    At the place it is told it stands still, once, until the file is there.
+    """
     note(key, "run")
 
+    def come(place: str) -> None:
+        if place == stand and not noted(key, "stands"):
+            note(key, "stands")
+            while not there(go):
+                # With its event loop, so that nothing goes on beside it either.
+                time.sleep(0.002)
+
     def effect(name: str) -> str:
+        come(f"in {name}")
         token = mcptasks.idempotency_key(name)
         note(key, name, token=token)
+        come(f"{name} done")
         return f"{name} {token}"
 
-    words = [await ask(ctx, "first?"), await mcptasks.step("reserve", effect, "reserve"), await ask(ctx, "second?")]
-    left, right, _ = await mcptasks.gather(ask(ctx, "left?"), ask(ctx, "right?"), mcptasks.sleep("1200ms"))
-    words += [left, right, await mcptasks.step("charge", effect, "charge"), await ask(ctx, "third?")]
+    async def ask_here(question: str, place: str) -> str:
+        come(place)
+        return await ask(ctx, question)
+
+    words = [await ask_here("first?", "before first?"), await mcptasks.step("reserve", effect, "reserve")]
+    words.append(await ask_here("second?", "before second?"))
+    come("before the gather")
+    left, right, _ = await mcptasks.gather(ask(ctx, "left?"), ask_here("right?", "in the gather"), mcptasks.sleep(nap))
+    come("after the gather")
+    words += [left, right, await mcptasks.step("charge", effect, "charge"), await ask_here("third?", "before third?")]
     note(key, "end")
+    come("at the end")
     return ", ".join(words)
 
 
