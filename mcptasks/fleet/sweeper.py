@@ -65,6 +65,6 @@ async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> None:
                 dispatcher.send(answer.hint)
             if answer.outcome not in ("NOTHING", "WAITING"):
                 log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)
-            moved += answer.outcome not in ("RESEND", "NEWER")
+            moved += answer.outcome != "RESEND"
         if len(overdue) < SWEEP_BATCH or moved < len(overdue) / 2:
             return

@@ -57,12 +57,18 @@ async def test_of_messages_that_nobody_claimed_a_batch_is_sent_again(store: Task
     assert len({hint.task_id for hint in outbox.sent}) == len(outbox.sent) == MANY
 
 
-async def test_tasks_of_a_newer_schema_do_not_keep_the_sweeper_busy(store: TaskStore, peek: Peek) -> None:
-    """They stay overdue until a worker of that version sweeps."""
-    for _ in range(MANY):
-        task_id = await queued(store)
+@covers("W9")
+async def test_tasks_of_a_newer_schema_do_not_hide_others_from_the_sweeper(store: TaskStore, peek: Peek) -> None:
+    """Two batches of them, overdue for the longest, and one task that is to move on all the same; once a minute."""
+    newer = [await queued(store) for _ in range(MANY)]
+    for task_id in newer:
         peek.put(task_id, v="999")
         peek.make_due("unsent", task_id)
+    before = [peek.stored(task_id).task for task_id in newer]
     outbox = Outbox()
+    lost = await queued(store)
+    peek.raw.zadd(peek.keys.unsent, {lost: 2})
     await sweep(store, "me", outbox)
-    assert outbox.sent == []
+    assert [hint.task_id for hint in outbox.sent] == [lost]
+    assert [peek.stored(task_id).task for task_id in newer] == before, "their records are a newer worker's"
+    assert await store.sweep("me") == []

@@ -7,6 +7,9 @@
 --   | QUEUED run tool queue hard_limit | WOKEN | PARTIAL | WAITING | FAILED reason | CANCELLED | COLD | NOTHING
 --   | NEWER schema
 
+-- How much later a record that this sweeper cannot read is looked at again.
+local POSTPONED_MS = 60000
+
 local function forget(...)
   for _, index in ipairs({...}) do redis.call('ZREM', index, task_id) end
   return {'NOTHING'}
@@ -16,7 +19,15 @@ local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max
   'resends', 'v', 'gone', 'token', 'wake', 'queue')
 local status = r[1]
 if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
-if tonumber(r[9]) > tonumber(schema) then return {'NEWER', r[9]} end
+if tonumber(r[9]) > tonumber(schema) then
+  -- For a newer worker to judge. Meanwhile its entries stand further back: a batch of such tasks at the head of an index
+  -- would hide all others from this sweeper.
+  for _, index in ipairs({unsent, leases, expiry}) do
+    local due = redis.call('ZSCORE', index, task_id)
+    if due and tonumber(due) <= now then redis.call('ZADD', index, int(now + POSTPONED_MS), task_id) end
+  end
+  return {'NEWER', r[9]}
+end
 
 -- -32603: the server could not finish what it accepted (SEP-2663: `failed` is for JSON-RPC errors only).
 local function fail(reason, message, error)
