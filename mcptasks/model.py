@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
+from mcptasks.progress import Progress
 from mcptasks.times import InputLimit
 
 #: Version of the stored record. A reader refuses a newer one (`SchemaTooNew`) instead of misreading it.
@@ -161,26 +162,6 @@ class Question:
     method: str
     params: Mapping[str, Any]
     limit: InputLimit | None = None
-
-
-class Progress(NamedTuple):
-    """What a tool reported last, as it reported it."""
-
-    done: float
-    total: float | None
-    message: str | None
-
-    @property
-    def text(self) -> str:
-        """What the client reads as `statusMessage`."""
-        numbers = f"{self.done:g}/{self.total:g}" if self.total is not None else f"{self.done:g}"
-        return f"{self.message} ({numbers})" if self.message else numbers
-
-    @classmethod
-    def of(cls, done: float, total: float | None, text: str | None) -> Self:
-        """The report of these numbers whose `text` this is; another text is taken for its message."""
-        numbers = cls(done, total, None).text
-        return cls(done, total, None if text is None or text == numbers else text.removesuffix(f" ({numbers})"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
 
@@ -18,6 +19,7 @@ from pydantic import field_validator
 
 from mcptasks.errors import BadPayload
 from mcptasks.model import Question, Record, Status
+from mcptasks.progress import Progress
 from mcptasks.times import iso
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -28,6 +30,9 @@ MODERN: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
 #: Where a call's idempotency key may stand besides `params.idempotencyKey` (behaviours.md N2).
 IDEMPOTENCY_META: Final = "mcptasks/idempotencyKey"
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
+
+#: Where a task's `_meta` says in numbers what its `statusMessage` says in words; SEP-2663 has no place for them.
+PROGRESS_META: Final = "mcptasks/progress"
 
 #: Deeper JSON than this is refused before anything recurses into it; Python's own parser gives up near 1,000.
 MAX_DEPTH: Final = 200
@@ -119,7 +124,26 @@ def _task(record: Record) -> dict[str, Any]:
     }
     if record.status_message:
         out["statusMessage"] = record.status_message
+    if record.progress is not None:
+        _tell_progress(out, record.progress)
     return out
+
+
+def _tell_progress(out: dict[str, Any], progress: Progress) -> None:
+    # A rate is of a run that works: whoever waits for a person, or has ended, is not about to get anywhere.
+    working = out["status"] == "working"
+    if working and progress.estimate and "statusMessage" in out:
+        out["statusMessage"] += f", {progress.estimate}"
+    told: dict[str, Any] = {"progress": progress.done}
+    if progress.total is not None:
+        told["total"] = progress.total
+    if progress.message:
+        told["message"] = progress.message
+    if working and progress.rate is not None:
+        told["ratePerSecond"] = progress.rate
+    if progress.at_ms is not None:
+        told["reportedAt"] = iso(progress.at_ms)
+    out["_meta"] = {PROGRESS_META: told}
 
 
 def created(record: Record) -> dict[str, Any]:
@@ -137,7 +161,8 @@ def pushed(record: Record, subscription: int | str) -> dict[str, Any]:
 
     `subscription`: the request id of the `subscriptions/listen` on whose stream it is sent.
     """
-    return {**_detailed(record), "_meta": {SUBSCRIPTION_ID_META_KEY: subscription}}
+    out = _detailed(record)
+    return {**out, "_meta": {**out.get("_meta", {}), SUBSCRIPTION_ID_META_KEY: subscription}}
 
 
 def _detailed(record: Record) -> dict[str, Any]:
@@ -222,6 +247,12 @@ class DetailedTask(_Task):
         return self.status in ("completed", "failed", "cancelled")
 
     @property
+    def progress(self) -> Progress | None:
+        """What the tool reported last, in numbers; None where it reported nothing, or the server does not tell."""
+        told = (self.meta or {}).get(PROGRESS_META)
+        return _progress(cast("dict[str, Any]", told)) if isinstance(told, dict) else None
+
+    @property
     def looks(self) -> tuple[str, str, str | None]:
         """What differs between two states of the task that a caller wants to hear of."""
         return self.status, self.last_updated_at, self.status_message
@@ -230,6 +261,21 @@ class DetailedTask(_Task):
         """The other state came later; False where their times do not say."""
         mine, its = _moment(self.last_updated_at), _moment(other.last_updated_at)
         return mine is not None and its is not None and mine < its
+
+
+def _progress(told: dict[str, Any]) -> Progress | None:
+    done, total, rate = (_number(told.get(name)) for name in ("progress", "total", "ratePerSecond"))
+    if done is None:
+        return None
+    message, at = told.get("message"), told.get("reportedAt")
+    moment = _moment(at) if isinstance(at, str) else None
+    at_ms = None if moment is None else round(moment.timestamp() * 1000)
+    return Progress(done, total, message if isinstance(message, str) else None, rate, at_ms)
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _moment(text: str) -> datetime | None:

@@ -65,7 +65,7 @@ class Run:
             submission=submission,
             policy=policy_of(tool.fn) or Policy(),
             interrupt=self.interrupt,
-            reporter=Reporter(self._store, claim),
+            reporter=Reporter(self._store, claim, asyncio.get_running_loop().time),
             now_ms=self._now_ms,
         )
         try:

@@ -139,7 +139,7 @@ async def _tell(call: Call, record: Record, told: float | None) -> float | None:
     progress = record.progress
     if progress is None or (told is not None and progress.done <= told):
         return told
-    await call.ctx.session.report_progress(*progress)
+    await call.ctx.session.report_progress(progress.done, progress.total, progress.message)
     return progress.done
 
 

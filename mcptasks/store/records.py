@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcptasks.errors import SchemaTooNew
-from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Progress, Reason, Record, Status, Submission, label
+from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Reason, Record, Status, Submission, label
+from mcptasks.progress import Progress
 
 
 def pairs(flat: Sequence[str]) -> dict[str, str]:
@@ -59,8 +60,14 @@ def read_record(fields: Mapping[str, str]) -> Record:
 def _progress(fields: Mapping[str, str]) -> Progress | None:
     if not fields.get("progress"):
         return None
-    total = fields.get("total")
-    return Progress.of(float(fields["progress"]), float(total) if total else None, fields.get("msg"))
+    total, rate, at_ms = fields.get("total"), fields.get("rate"), fields.get("progressed")
+    return Progress.of(
+        float(fields["progress"]),
+        float(total) if total else None,
+        fields.get("msg"),
+        rate=float(rate) if rate else None,
+        at_ms=int(at_ms) if at_ms else None,
+    )
 
 
 def read_journal(fields: Mapping[str, str]) -> Journal:

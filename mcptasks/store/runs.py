@@ -73,9 +73,20 @@ class RunTransitions(Transitions):
         )
         return reply[1:]
 
-    async def progress(self, claim: Claim, message: str, progress: float, total: float | None) -> str:
-        """The client sees this: SAVED | SAME | STALE | TERMINAL | GONE."""
-        args = {"token": claim.token, "message": clean(message), "progress": progress, "total": total}
+    async def progress(
+        self, claim: Claim, message: str, progress: float, total: float | None, rate: float | None = None
+    ) -> str:
+        """The client sees this: SAVED | SAME | STALE | TERMINAL | GONE.
+
+        `rate`: of `progress` per second, for as long as this run works on the task; None: not known.
+        """
+        args = {
+            "token": claim.token,
+            "message": clean(message),
+            "progress": progress,
+            "total": total,
+            "rate": None if rate is None else f"{rate:.4g}",
+        }
         return (await self.run_script("progress", self.own(claim.task_id, "task"), args))[0]
 
     async def ask(

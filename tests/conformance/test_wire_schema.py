@@ -34,6 +34,7 @@ COMPLETED: dict[str, Any] = {**WORKING, "status": "completed", "result": RESULT}
 FAILED: dict[str, Any] = {**WORKING, "status": "failed", "error": ERROR}
 CANCELLED: dict[str, Any] = {**WORKING, "status": "cancelled"}
 EMPTY: dict[str, Any] = {"resultType": "complete"}
+TOLD = {"progress": 1.5, "total": 3, "message": "x", "ratePerSecond": 0.5, "reportedAt": "2026-08-25T10:30:00.000Z"}
 LISTENED: dict[str, Any] = {"_meta": {"io.modelcontextprotocol/subscriptionId": 7}}
 PUSH: dict[str, Any] = {"status": "working", **TASK, **LISTENED}
 ACKNOWLEDGE: dict[str, Any] = {"notifications": {"taskIds": [TASK["taskId"]]}, **LISTENED}
@@ -57,6 +58,8 @@ GOOD: list[tuple[Kind, dict[str, Any]]] = [
     ("create", {**CREATE, "status": "completed"}),
     ("get", WORKING),
     ("get", {**WORKING, **STAMP, "statusMessage": "3 of 7", "pollIntervalMs": 5_000}),
+    ("get", {**WORKING, "_meta": {**STAMP["_meta"], "mcptasks/progress": TOLD}}),
+    ("get", {**WORKING, "_meta": {"mcptasks/progress": {"progress": 1, "reportedAt": TASK["createdAt"]}}}),
     ("get", PARKED),
     ("get", {**PARKED, "inputRequests": {"a": QUESTION, "b": ROOTS, "c": URL, "d": SAMPLING}}),
     ("get", COMPLETED),
@@ -68,6 +71,7 @@ GOOD: list[tuple[Kind, dict[str, Any]]] = [
     ("update", {**EMPTY, **STAMP}),
     ("cancel", EMPTY),
     ("push", PUSH),
+    ("push", {**PUSH, "_meta": {**LISTENED["_meta"], "mcptasks/progress": TOLD}}),
     ("push", {**PUSH, "ttlMs": None, "statusMessage": "3 of 7", "pollIntervalMs": 5_000}),
     *(("push", {**without(state, "resultType"), **LISTENED}) for state in (PARKED, COMPLETED, FAILED, CANCELLED)),
     ("acknowledge", ACKNOWLEDGE),
@@ -141,6 +145,9 @@ STRICTER: list[tuple[Kind, dict[str, Any]]] = [
     ("create", {**CREATE, "lastUpdatedAt": "2026-08-25T10:30:00"}),
     ("get", {**WORKING, "result": RESULT}),
     ("get", {**WORKING, "inputRequests": {}}),
+    ("get", {**WORKING, "_meta": {"mcptasks/progress": {}}}),
+    ("get", {**WORKING, "_meta": {"mcptasks/progress": {**TOLD, "ratePerSecond": 0}}}),
+    ("get", {**WORKING, "_meta": {"mcptasks/progress": {**TOLD, "total": None}}}),
     ("get", {**PARKED, "inputRequests": {}}),
     ("get", {**PARKED, "inputRequests": {"a": {**QUESTION, "id": 1}}}),
     ("get", {**PARKED, "result": RESULT}),

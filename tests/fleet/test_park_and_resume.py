@@ -91,7 +91,7 @@ async def test_what_a_tool_knew_of_its_request_it_knows_after_server_and_request
     fleet.start_worker(FLEET_AUTH="1")
     async with client(fleet.ready(second), token="alice") as connection:
         attached = TasksClient.attach(connection.client, handle.task_id)
-        assert (await attached.wait(60, until=["input_required"])).status_message == "looked around (1/2)"
+        assert (await attached.wait(60, until=["input_required"])).status_message == "looked around: 1 of 2 (50 %)"
         await answer(attached, "here")
         result = await attached.result(60)
         assert result.structured_content == {

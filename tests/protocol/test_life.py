@@ -157,7 +157,7 @@ async def test_last_updated_moves_exactly_when_a_client_could_see_a_difference(
         assert created == await client.state(task_id)
 
         tools.first.opened.set()
-        half = await client.until(task_id, lambda state: state.get("statusMessage") == "half (1/2)")
+        half = await client.until(task_id, lambda state: state.get("statusMessage") == "half: 1 of 2 (50 %)")
         assert half["status"] == "working" and half["lastUpdatedAt"] > created["lastUpdatedAt"]
         await a_millisecond_later(raw, half)
         assert half == await client.state(task_id)

@@ -162,7 +162,7 @@ async def test_progress_comes_as_a_status_and_no_other_notification_comes(settin
         task_id = await client.start("chat", meta=wishes)
         async with listened(home, client, task_id, meta=wishes) as listener, home.fleet.delivering():
             seen = await listener.task()
-            while seen.get("statusMessage") != "first (1/3)":
+            while seen.get("statusMessage") != "first: 1 of 3 (33 %)":
                 seen = await listener.task()
             tools.gate.opened.set()
             tools.second.opened.set()
@@ -185,16 +185,16 @@ async def test_the_last_of_many_status_messages_is_told_and_an_end_does_not_wait
             await tools.gate.arrival()
             tools.gate.opened.set()
             await tools.second.arrival()
-            await client.until(task_id, lambda state: state.get("statusMessage") == "last (2/3)")
+            await client.until(task_id, lambda state: state.get("statusMessage") == "last: 2 of 3 (66 %)")
             assert listener.silent(), "it was told of the task a moment ago, and may wait for an hour"
             tools.second.opened.set()
             [ended] = await listener.until("completed")
-            assert ended["statusMessage"] == "last (2/3)"
+            assert ended["statusMessage"] == "last: 2 of 3 (66 %)"
     quick = settings.model_copy(update={"push_progress_ms": 1})
     async with house(quick, Tools()) as (home, client), home.fleet.delivering():
         task_id = await client.start("chat")
         async with listened(home, client, task_id) as listener:
-            while (await listener.task()).get("statusMessage") != "first (1/3)":
+            while (await listener.task()).get("statusMessage") != "first: 1 of 3 (33 %)":
                 pass
 
 
@@ -341,7 +341,7 @@ async def test_a_listener_that_does_not_read_gets_the_newest_state_and_the_end(s
                 await tools.gate.arrival()
                 tools.gate.opened.set()
                 await tools.second.arrival()
-                await client.until(task_id, lambda state: state.get("statusMessage") == "last (2/3)")
+                await client.until(task_id, lambda state: state.get("statusMessage") == "last: 2 of 3 (66 %)")
                 tools.second.opened.set()
                 await client.until(task_id, lambda state: state["status"] == "completed")
             listener.reading.set()

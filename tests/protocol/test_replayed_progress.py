@@ -50,7 +50,7 @@ async def test_progress_never_goes_back_while_a_tool_replays(settings: Settings,
             run = home.fleet.begin()
             await gate.arrival()
             if number == 0:
-                await client.until(task_id, lambda state: state.get("statusMessage") == "counted (2/9)")
+                await client.until(task_id, lambda state: state.get("statusMessage") == "counted: 2 of 9 (22 %)")
             for _ in range(3):  # the replayed part is over; what it could have said would be here
                 state = await client.state(task_id)
                 said.append(state["statusMessage"])
@@ -61,10 +61,10 @@ async def test_progress_never_goes_back_while_a_tool_replays(settings: Settings,
             if word == "parked":
                 await answer_all(client, task_id)
             elif word == "sleeping":
-                assert (await client.state(task_id))["statusMessage"] == "sure (2/9)"
+                assert (await client.state(task_id))["statusMessage"] == "sure: 2 of 9 (22 %)"
                 let_time_pass(raw, settings, task_id)
                 await home.fleet.sweep()
-        assert said == ["counted (2/9)"] * 6 + ["sure (2/9)"] * 3
+        assert said == ["counted: 2 of 9 (22 %)"] * 6 + ["sure: 2 of 9 (22 %)"] * 3
         assert [len(set(updated[n : n + 3])) for n in (0, 3, 6)] == [1, 1, 1]
         assert word == "completed"
     assert len(runs) == 3
@@ -87,7 +87,7 @@ async def test_progress_of_a_lost_run_is_not_told_again_by_the_next_one(settings
         task_id = await client.start("tool")
         lost = home.fleet.begin()
         await gates[0].arrival()
-        await client.until(task_id, lambda state: state.get("statusMessage") == "writing (1)")
+        await client.until(task_id, lambda state: state.get("statusMessage") == "writing: 1")
         before = (await client.state(task_id))["lastUpdatedAt"]
         raw.zadd(f"{settings.prefix}leases", {task_id: 1})
         await home.fleet.sweep()
@@ -96,7 +96,7 @@ async def test_progress_of_a_lost_run_is_not_told_again_by_the_next_one(settings
         await gates[1].arrival()
         for _ in range(3):
             state = await client.state(task_id)
-            assert (state["statusMessage"], state["lastUpdatedAt"]) == ("writing (1)", before)
+            assert (state["statusMessage"], state["lastUpdatedAt"]) == ("writing: 1", before)
             await asyncio.sleep(0.05)
         gates[1].opened.set()
         assert await run == "completed"

@@ -96,7 +96,9 @@ async def test_a_queued_and_a_running_task_are_working_with_no_payload(settings:
         run = home.fleet.begin()
         await tools.gate.arrival()
         state = await client.until(task_id, lambda state: "statusMessage" in state)
-        assert (state["status"], state["statusMessage"]) == ("working", "one of three (1/3)")
+        assert (state["status"], state["statusMessage"]) == ("working", "one of three: 1 of 3 (33 %)")
+        told = dict(state["_meta"]["mcptasks/progress"])
+        assert TIME.fullmatch(told.pop("reportedAt")) and told == {"progress": 1, "total": 3, "message": "one of three"}
         check("get", await client.get(task_id), TASK | {"statusMessage"})
         tools.gate.opened.set()
         await run

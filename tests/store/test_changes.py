@@ -147,7 +147,7 @@ async def test_a_status_message_is_told_as_what_can_wait(store: TaskStore, ear: 
     claim = await running(store)
     await ear.follow(claim.task_id)
     await store.progress(claim, "Half", 1, 2)
-    await store.progress(claim, "Half", 1.2, 2)  # a client sees no difference
+    await store.progress(claim, "Half", 1, 2)  # a client sees no difference
     await end(store, claim)
     told = [await ear.next() for _ in range(2)]
     assert [change.progress for change in told] == [True, False]

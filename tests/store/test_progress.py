@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mcptasks.model import Reason, Status
+from mcptasks.policy import Policy
+from mcptasks.progress import Progress
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.support.peek import Peek
-from tests.support.tasks import parked, read, running
+from tests.support.tasks import asking, parked, question, read, running, timer
 
 pytestmark = pytest.mark.anyio
 
@@ -30,16 +33,52 @@ async def test_progress_without_a_total_clears_the_old_one(store: TaskStore, pee
 
 
 @covers("P35")
-async def test_the_same_message_again_is_no_update(store: TaskStore, peek: Peek) -> None:
-    """lastUpdatedAt moves when the client could see a difference: the message, not the numbers behind it."""
+async def test_the_same_report_again_is_no_update(store: TaskStore, peek: Peek) -> None:
+    """lastUpdatedAt moves when the client could see a difference: in the message, the numbers, or the rate."""
     claim = await running(store)
+    reports: list[tuple[str, float, float, float | None]] = [
+        ("Half", 1, 2, None),
+        ("Half", 1.5, 2, None),
+        ("More", 1.5, 2, None),
+        ("More", 1.5, 3, None),
+        ("More", 1.5, 3, 0.1),
+    ]
+    for report in reports:
+        peek.age(claim.task_id)
+        assert await store.progress(claim, *report) == "SAVED"
+        assert peek.updated(claim.task_id)
+        peek.age(claim.task_id)
+        assert await store.progress(claim, *report) == "SAME"
+        assert not peek.updated(claim.task_id)
+
+
+@covers("P35")
+@pytest.mark.parametrize("letting_go", ["release", "sleep", "park", "retry", "finish", "reap"])
+async def test_who_lets_go_of_a_task_takes_its_rate_along(store: TaskStore, peek: Peek, letting_go: str) -> None:
+    """Nobody works on it, so nobody says how long it will take; and a client that was told sees the task updated."""
+    claim = await running(store, policy=Policy(retry_ms=(60_000,)))
+    await store.progress(claim, "Half: 1 of 2", 1, 2, 0.5)
+    assert (await read(store, claim.task_id)).progress == Progress(
+        1, 2, "Half: 1 of 2", 0.5, int(peek.field(claim.task_id, "progressed") or 0)
+    )
     peek.age(claim.task_id)
-    assert await store.progress(claim, "Half", 1, 2) == "SAVED"
+    match letting_go:
+        case "release":
+            await store.release(claim)
+        case "sleep":
+            await store.sleep(claim, [timer()], hold=False)
+        case "park":
+            await store.ask(claim, asking(question()), guard=None, hold=False)
+        case "retry":
+            await store.retry(claim, "Busy", "{}")
+        case "finish":
+            await store.finish(claim, Status.COMPLETED, Reason.COMPLETED, payload="{}")
+        case _:
+            peek.raw.zadd(store.keys.leases, {claim.task_id: 1})
+            assert (await store.reap(claim.task_id)).outcome == "LOST"
+    progress = (await read(store, claim.task_id)).progress
+    assert progress is not None and (progress.done, progress.total, progress.rate) == (1, 2, None)
     assert peek.updated(claim.task_id)
-    peek.age(claim.task_id)
-    assert await store.progress(claim, "Half", 1, 2) == "SAME"
-    assert await store.progress(claim, "Half", 1.5, 2) == "SAVED"
-    assert not peek.updated(claim.task_id)
 
 
 @covers("P35")

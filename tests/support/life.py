@@ -79,6 +79,8 @@ class Life:
     #: Why it is to be cancelled; None: it is not.
     why: str | None = None
     progressed: tuple[float, float] | None = None
+    #: How fast; known while the run that said so works on.
+    rate: float | None = None
     #: Open questions, and all that were ever asked: key -> text.
     open: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
@@ -200,12 +202,12 @@ class Life:
         running = "RUNNING" if self.status is Status.RUNNING else "WAITING"
         return (running if self.why is None else "CANCEL",)
 
-    def progress(self, at: Window, token: int, message: str, done: float, total: float) -> Answer:
+    def progress(self, at: Window, token: int, message: str, done: float, total: float, rate: float | None) -> Answer:
         if no := self._refusal(token):
             return (no,)
-        same = self.message == message and self.progressed is not None and self.progressed[0] == done
-        self.shown = self.message != message
-        self.message, self.progressed = message, (done, total)
+        same = (self.message, self.progressed, self.rate) == (message, (done, total), rate)
+        self.shown = not same
+        self.message, self.progressed, self.rate = message, (done, total), rate
         return ("SAME" if same else "SAVED",)
 
     def ask(
@@ -258,6 +260,7 @@ class Life:
         if self.open:
             self._go_cold()
             return "PARKED", self._countdown(at, 1)
+        self.shown = self.rate is not None
         self._let_go(Status.SLEEPING)
         self.resume, self.resends, self.deferrals = True, 0, 0
         return "SLEEPING", self._put_off(first, first[0] - at[0], REST)
@@ -404,7 +407,7 @@ class Life:
             self.places.pop(index, None)
 
     def _let_go(self, status: Status) -> None:
-        self.status, self.held, self.worker, self.deadline = status, False, None, None
+        self.status, self.held, self.worker, self.deadline, self.rate = status, False, None, None, None
         self._leave("leases")
 
     def _put_off(self, due: Window, delay: float, countdown: Any) -> tuple[int, int, Any] | None:
@@ -420,6 +423,7 @@ class Life:
         return max(self.terms.countdowns_ms, default=0)
 
     def _enqueue(self, at: Window) -> None:
+        self.shown = self.shown or self.rate is not None
         self._let_go(Status.QUEUED)
         self.wake = None
         self.resends = 0

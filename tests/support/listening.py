@@ -53,7 +53,10 @@ class Listener:
     async def task(self) -> dict[str, Any]:
         """The task as the next notification has it, without the stamp of its subscription."""
         params = validate("push", await self.message())
-        assert params.pop("_meta")[SUBSCRIPTION] == 1
+        meta = params["_meta"]
+        assert meta.pop(SUBSCRIPTION) == 1
+        if not meta:
+            del params["_meta"]
         return params
 
     async def until(self, status: str) -> list[dict[str, Any]]:

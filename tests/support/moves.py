@@ -171,12 +171,13 @@ class Tell(Move):
     token: int
     message: str = "Half way"
     done: float = 1.5
+    rate: float | None = 0.25
 
     def expect(self, life: Life, at: Window) -> Answer:
-        return life.progress(at, self.token, self.message, self.done, 3.0)
+        return life.progress(at, self.token, self.message, self.done, 3.0, self.rate)
 
     async def do(self, store: TaskStore, task_id: str) -> Answer:
-        return (await store.progress(fenced(task_id, self.token), self.message, self.done, 3.0),)
+        return (await store.progress(fenced(task_id, self.token), self.message, self.done, 3.0, self.rate),)
 
 
 @dataclass(frozen=True)

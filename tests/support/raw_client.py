@@ -46,8 +46,10 @@ class Reply:
         body = self.body
         assert "error" not in body, body["error"]
         result = cast("dict[str, Any]", body["result"])
-        meta = result.pop("_meta")
-        assert list(meta) == ["io.modelcontextprotocol/serverInfo"]
+        meta = result["_meta"]
+        del meta["io.modelcontextprotocol/serverInfo"]
+        if not meta:
+            del result["_meta"]
         return result
 
     @property

@@ -18,7 +18,7 @@ PLACES: Final = ("unsent", "leases", "expiry", "countdowns", "active")
 #: Fields that say nothing of what happened: fixed at creation, or moments that are compared by themselves.
 _FIXED: Final = frozenset(
     {"v", "id", "tool", "owner", "created", "ttl", "expires", "gone", "poll", "poll_parked", "queue", "max_attempts"}
-    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due", "wake", "version"}
+    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due", "wake", "version", "progressed"}
 )
 
 _MOMENTS: Final = ("deadline", "due", "wake")
@@ -116,6 +116,8 @@ def _record(life: Life) -> dict[str, str]:
     }
     if life.progressed is not None:
         fields |= {"progress": str(life.progressed[0]), "total": str(life.progressed[1])}
+    if life.rate is not None:
+        fields["rate"] = str(life.rate)
     if life.payload is not None:
         fields[life.payload[0]] = life.payload[1]
     return {name: str(text) for name, text in fields.items() if text is not None}

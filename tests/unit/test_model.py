@@ -15,7 +15,6 @@ from mcptasks.model import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     Hint,
-    Progress,
     Status,
     Submission,
     is_task_id,
@@ -153,28 +152,6 @@ def test_a_submission_without_a_client_has_none() -> None:
     """`clientInfo` is optional on the modern wire."""
     call = Submission(tool="t", arguments={}, protocol_version="v")
     assert (call.client, call.capabilities) == (None, None)
-
-
-@pytest.mark.parametrize(
-    "progress",
-    [
-        Progress(1, 3, "looked around"),
-        Progress(0.5, None, "half (1/3)"),
-        Progress(2, None, None),
-        Progress(2, 4, None),
-        Progress(2, 4, "2/4"),
-        Progress(1e6, 1e7, "millions"),
-    ],
-)
-def test_progress_is_told_in_one_text_and_read_back_from_it(progress: Progress) -> None:
-    """The store keeps the text that `statusMessage` shows; a waiting call relays what the tool reported."""
-    assert Progress.of(progress.done, progress.total, progress.text) == progress
-
-
-def test_another_text_is_taken_for_the_message() -> None:
-    """The status may have been set after the last progress."""
-    assert Progress.of(1, 2, "waits for a retry") == Progress(1, 2, "waits for a retry")
-    assert Progress.of(1, 2, None) == Progress(1, 2, None)
 
 
 def test_a_client_that_declared_nothing_is_not_one_that_said_nothing() -> None:

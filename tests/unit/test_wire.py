@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mcptasks import wire
 from mcptasks.errors import BadPayload
 from mcptasks.model import Question, Record, Status
+from mcptasks.progress import Progress
 from mcptasks.wire import MAX_DEPTH, clean, dumps
 from tests.requirements import covers
 from tests.support.properties import UNHURRIED
@@ -173,6 +174,69 @@ def test_an_unlimited_task_says_null_and_an_absent_message_says_nothing() -> Non
     assert "statusMessage" not in unlimited
     assert "statusMessage" not in wire.detailed(replace(RECORD, status_message=""))
     assert wire.created(replace(RECORD, status_message="Half"))["statusMessage"] == "Half"
+
+
+PROGRESS = Progress(40, 120, "Indexing", rate=0.5, at_ms=1_785_000_000_250)
+TOLD = {"progress": 40, "total": 120, "message": "Indexing", "reportedAt": "2026-07-25T17:20:00.250Z"}
+
+
+@covers("R4", "P11")
+@pytest.mark.parametrize(
+    ("changed", "message", "told"),
+    [
+        ({}, "Indexing: 40 of 120 (33 %), about 3 min left", TOLD | {"ratePerSecond": 0.5}),
+        ({"progress": replace(PROGRESS, rate=None)}, "Indexing: 40 of 120 (33 %)", TOLD),
+        # Who waits for a person, or has ended, is not about to get anywhere.
+        ({"status": Status.PARKED}, "Indexing: 40 of 120 (33 %)", TOLD),
+        ({"status": Status.COMPLETED}, "Indexing: 40 of 120 (33 %)", TOLD),
+        (ASKS, "Indexing: 40 of 120 (33 %)", TOLD),
+        ({"progress": Progress(3)}, "Indexing: 40 of 120 (33 %)", {"progress": 3}),
+        ({"progress": None}, "Indexing: 40 of 120 (33 %)", None),
+    ],
+    ids=["running", "too early to tell", "parked", "ended", "asks while it runs", "a count", "none"],
+)
+def test_progress_is_told_in_words_and_in_numbers(
+    changed: dict[str, Any], message: str, told: dict[str, Any] | None
+) -> None:
+    """SEP-2663 has `statusMessage`; the numbers stand in `_meta`, under a key of our own."""
+    record = replace(RECORD, **({"progress": PROGRESS, "status_message": PROGRESS.text} | changed))
+    for shape in (wire.created(record), wire.detailed(record)):
+        assert shape["statusMessage"] == message
+        assert shape.get("_meta") == (None if told is None else {"mcptasks/progress": told})
+    pushed = wire.pushed(record, 7)["_meta"]
+    assert pushed.get("mcptasks/progress") == told and pushed["io.modelcontextprotocol/subscriptionId"] == 7
+    read = wire.DetailedTask.model_validate(wire.detailed(record), by_name=False)
+    progress = record.progress
+    assert read.progress == (progress and replace(progress, rate=(told or {}).get("ratePerSecond")))
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        {},
+        {"mcptasks/progress": None},
+        {"mcptasks/progress": [1]},
+        {"mcptasks/progress": {}},
+        {"mcptasks/progress": {"progress": "1"}},
+        {"mcptasks/progress": {"progress": True}},
+        {"mcptasks/progress": {"progress": float("nan")}},
+        {"mcptasks/progress": {"progress": 10**400}},
+    ],
+    ids=str,
+)
+def test_what_another_server_calls_progress_costs_nobody_the_task(meta: dict[str, Any] | None) -> None:
+    """A client reads whatever it is sent."""
+    read = wire.DetailedTask.model_validate(wire.detailed(RECORD) | {"_meta": meta}, by_name=False)
+    assert read.progress is None
+
+
+def test_of_what_another_server_tells_the_usable_part_is_used() -> None:
+    """An odd total or time does not spoil the number beside it."""
+    told = {"progress": 1, "total": "9", "message": 3, "ratePerSecond": float("inf"), "reportedAt": "noon"}
+    meta = {"_meta": {"mcptasks/progress": told}}
+    read = wire.DetailedTask.model_validate(wire.detailed(RECORD) | meta, by_name=False)
+    assert read.progress == Progress(1)
 
 
 def test_every_status_has_its_word_on_the_wire() -> None:

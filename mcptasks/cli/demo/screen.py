@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,6 @@ from rich.text import Text
 from mcptasks.client import TaskHandle
 from mcptasks.wire import DetailedTask
 
-#: `statusMessage` of a tool that reports progress out of 100: "message (n/100)".
-_PROGRESS: Final = re.compile(r"(?P<message>.*) \((?P<percent>[\d.]+)/100\)", re.DOTALL)
 #: Who speaks: the left column.
 _SPEAKER: Final = 8
 _BAR: Final = 32
@@ -47,8 +44,10 @@ class Told(NamedTuple):
 
 def progress(state: DetailedTask) -> Told | None:
     """How far the task is; None while it has not said so."""
-    report = _PROGRESS.fullmatch(state.status_message or "")
-    return None if report is None else Told(float(report["percent"]), report["message"])
+    report = state.progress
+    if report is None or report.fraction is None:
+        return None
+    return Told(100 * report.fraction, report.message or "")
 
 
 class Screen:

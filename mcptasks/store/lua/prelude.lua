@@ -56,6 +56,12 @@ local function refused(task, token)
   return nil
 end
 
+-- No run works on the task any more, so how fast it gets on is not known. True: a client saw that until now.
+local function unhand(task)
+  redis.call('HDEL', task, 'held', 'worker', 'nonce', 'deadline')
+  return redis.call('HDEL', task, 'rate') == 1
+end
+
 -- The task ends here. Its questions close, it leaves every index, and it is kept for one more ttl.
 local function settle(k, task_id, status, reason, message, field, payload)
   local r = redis.call('HMGET', k.task, 'ttl', 'open', 'why', 'active')
@@ -67,7 +73,8 @@ local function settle(k, task_id, status, reason, message, field, payload)
   end
   local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
   redis.call('HSET', k.task, 'status', status, 'reason', reason, 'open', '0', 'gone', gone)
-  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'resume', 'wake', 'deferrals')
+  unhand(k.task)
+  redis.call('HDEL', k.task, 'resume', 'wake', 'deferrals')
   -- Who cancelled said why; that is better than what we would say.
   if status == 'cancelled' and r[3] then message = r[3] end
   if message ~= '' then redis.call('HSET', k.task, 'msg', message) end
@@ -84,19 +91,20 @@ local function settle(k, task_id, status, reason, message, field, payload)
   for index in string.gmatch(r[4] or '', '[^\n]+') do redis.call('ZREM', index, task_id) end
 end
 
--- The task waits for a worker; its message counts as unsent until a run is claimed.
+-- The task waits for a worker; its message counts as unsent until a run is claimed. True: a client could see it.
 local function enqueue(k, task_id, resend_ms)
   redis.call('HSET', k.task, 'status', 'queued', 'resends', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'wake')
+  redis.call('HDEL', k.task, 'wake')
   index_add(k.unsent, now + tonumber(resend_ms), task_id, redis.call('HGET', k.task, 'gone'))
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.countdowns, task_id)
+  return unhand(k.task)
 end
 
 -- The worker has let go of a task that is to run again at that time. Not an attempt lost: `resume` keeps their count.
 local function retry_at(k, task_id, due, message)
   redis.call('HSET', k.task, 'status', 'retrying', 'due', int(due), 'msg', message, 'resume', '1', 'resends', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline')
+  unhand(k.task)
   redis.call('ZREM', k.leases, task_id)
   touch(k.task, true)
 end
@@ -158,7 +166,8 @@ end
 -- A task that waits for a person has no worker any more. Its answers move it on, or its first timer where it has one.
 local function go_cold(k, task_id)
   redis.call('HSET', k.task, 'resume', '1', 'look', '0')
-  redis.call('HDEL', k.task, 'held', 'worker', 'nonce', 'deadline', 'deferrals')
+  unhand(k.task)
+  redis.call('HDEL', k.task, 'deferrals')
   redis.call('ZREM', k.leases, task_id)
   local r = redis.call('HMGET', k.task, 'wake', 'gone')
   if r[1] then index_add(k.unsent, tonumber(r[1]), task_id, r[2]) end

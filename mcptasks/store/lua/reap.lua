@@ -96,9 +96,9 @@ if has_worker then
   if tonumber(r[4]) >= tonumber(r[5]) then
     return fail('worker_lost', (string.gsub(lost_message, 'ATTEMPTS', r[4])))
   end
-  enqueue(k, task_id, resend_ms)
+  local seen = enqueue(k, task_id, resend_ms)
   redis.call('HDEL', task, 'resume')
-  touch(task, false)
+  touch(task, seen)
   -- With the token: the next run may be claimed before this is heard, and it is not the lost one.
   redis.call('PUBLISH', wakes, 'lost ' .. task_id .. ' ' .. r[11])
   return {'LOST', next_run(task)}

@@ -9,7 +9,7 @@ if no then return {no} end
 if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 -- It waits for a person: its open questions stay answerable, and the last answer queues it.
 if cold_if_held(k, task_id) then return {'COLD'} end
-enqueue(k, task_id, resend_ms)
+local seen = enqueue(k, task_id, resend_ms)
 redis.call('HSET', task, 'resume', '1')
-touch(task, false)
+touch(task, seen)
 return {'RELEASED', next_run(task)}

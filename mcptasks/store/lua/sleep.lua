@@ -38,7 +38,8 @@ if r[1] ~= '0' then
   return {'PARKED', countdown, look, next_run(task)}
 end
 redis.call('HSET', task, 'status', 'sleeping', 'resume', '1', 'resends', '0')
-redis.call('HDEL', task, 'held', 'worker', 'nonce', 'deadline', 'deferrals')
+redis.call('HDEL', task, 'deferrals')
+if unhand(task) then touch(task, true) end
 redis.call('ZREM', leases, task_id)
 local countdown = put_off(k, task_id, first - now, countdown_max_ms, budget, resend_ms, r[2])
 return {'SLEEPING', int(countdown), next_run(task)}
