@@ -41,6 +41,10 @@ class SchemaTooNew(MCPTasksError):
     """A record was written by a newer mcptasks; it is left untouched. Upgrade this process first."""
 
 
+class Sealed(MCPTasksError):
+    """What is stored is sealed with a key that this process has not got; it is left untouched."""
+
+
 class ReplayMismatch(MCPTasksError):
     """A run did not do what the task's record says an earlier run of it did."""
 

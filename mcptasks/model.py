@@ -92,7 +92,7 @@ def label(task_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What is kept of a `tools/call` so that the tool can run without its request. JSON-able, no tokens."""
+    """What is kept of a `tools/call` so that the tool can run without its request. JSON-able."""
 
     tool: str
     arguments: dict[str, Any]
@@ -107,7 +107,7 @@ class Submission:
     headers: dict[str, str] | None = None
     #: Whether the client can be asked at all: in rounds, through its task, or live.
     can_be_asked: bool = True
-    #: The caller's access token without the token itself: client id, scopes, subject, claims.
+    #: The caller's access token: client id, scopes, subject, claims; the token itself only with `settings.keep_token`.
     principal: dict[str, Any] | None = None
     #: W3C trace context of the call, so that the run can be part of the same trace.
     trace: dict[str, str] = field(default_factory=dict[str, str])

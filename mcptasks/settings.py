@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from importlib.util import find_spec
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -29,6 +31,13 @@ def _secrets(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _is_fernet_key(text: str) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(text)) == FERNET_KEY_BYTES
+    except ValueError:
+        return False
+
+
 Milliseconds = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 """Milliseconds as an integer, or text with a unit ("15s")."""
 
@@ -37,6 +46,9 @@ MIB: Final = 1024 * KIB
 
 #: The SDK refuses shorter keys.
 STATE_KEY_BYTES: Final = 32
+
+#: For signing and encrypting, 16 each.
+FERNET_KEY_BYTES: Final = 32
 
 
 class Settings(BaseSettings):
@@ -104,8 +116,15 @@ class Settings(BaseSettings):
     #: How often at most a listener is told of a change of one task's status message.
     push_progress_ms: Milliseconds = 250
 
-    #: Names of the request headers that are kept for the run. `authorization` is refused here: tokens are never stored.
+    #: Names of the request headers that are kept for the run. `authorization` is refused here; see `keep_token`.
     headers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
+    #: Fernet keys, separated by commas, the same on every server and worker: what callers and tools say is sealed with
+    #: the first, and all of them open it. Empty: it is stored as plain text. docs/encryption.md says what is sealed,
+    #: and in which steps keys change.
+    encryption_keys: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_secrets)] = ()
+    #: Keep the caller's bearer token with the call, sealed, so that the tool can act in the caller's name as in a live
+    #: call. Off: tools of a task see the caller's identity, and an empty token.
+    keep_token: bool = False
     #: Refuse a `tasks/*` request by HTTP that carries no `Mcp-Name` header (real clients omit it, so off by default).
     strict_mcp_name: bool = False
     #: A durable tool's call from a client that did not declare the tasks extension: `wait` for its end on the fleet,
@@ -131,7 +150,9 @@ class Settings(BaseSettings):
         if self.renew_ms * 2 > self.lease_ms:
             raise ValueError("renew_ms must be at most half of lease_ms, or one late renewal costs the run")
         if forbidden := {"authorization", "cookie", "proxy-authorization"} & set(self.headers):
-            raise ValueError(f"headers may not name {', '.join(sorted(forbidden))}: credentials are never stored")
+            raise ValueError(f"headers may not name {', '.join(sorted(forbidden))}: credentials are never stored so")
+        if self.keep_token and not self.encryption_keys:
+            raise ValueError("keep_token needs encryption_keys: a caller's token is never stored in plain text")
         return self
 
     @field_validator("redis_url")
@@ -149,6 +170,19 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"must be different secrets of at least {STATE_KEY_BYTES} bytes each; "
                 'make one with: python -c "import secrets; print(secrets.token_hex(32))"'
+            )
+        return keys
+
+    @field_validator("encryption_keys")
+    @classmethod
+    def _fernet_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if keys and find_spec("cryptography") is None:
+            raise ValueError("needs the package cryptography: pip install 'mcptasks[encryption]'")
+        secrets = [key.get_secret_value() for key in keys]
+        if not all(map(_is_fernet_key, secrets)) or len(set(secrets)) < len(secrets):
+            raise ValueError(
+                "must be different Fernet keys; make one with: "
+                'python -c "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
             )
         return keys
 

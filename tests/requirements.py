@@ -114,6 +114,7 @@ _CASES: Final = {
     "B04": "a cancel reaches the running body",
     "B06": "one runner per task; after a crash or stall the old one's writes are refused",
     "B08": "identity, headers, progress, log and questions work after the request is gone",
+    "B09": "no token is stored unasked; sealed, nobody's words can be read; without its key no task is run",
     "C01": "task methods are closed to requests that do not declare the extension",
     "C02": "relics of the 2025 design neither work nor disturb",
     "C03": "tool errors are completed, protocol errors failed, bad calls make no task",

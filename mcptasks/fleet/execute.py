@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.isolation import LoneProcess, wants_isolation
@@ -167,8 +167,8 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
             return await _give_back(portal, claim)
         case Retrying(message, failure):
             return await _retry(portal, claim, message, dumps(failure, "The error"))
-        case Deferred(waiting, failure):
-            return await _defer(portal, claim, waiting, failure)
+        case Deferred():
+            return await _defer(portal, claim, outcome)
         case Completed(payload):
             end, reason, message = Status.COMPLETED, Reason.COMPLETED, ""
         case Failed(failure, reason):
@@ -194,9 +194,11 @@ async def _retry(portal: Portal, claim: Claim, message: str, error: str) -> str:
     return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
 
 
-async def _defer(portal: Portal, claim: Claim, waiting: str, error: dict[str, Any]) -> str:
-    answer = await patiently(lambda: portal.store.defer(claim, waiting, error), f"Task {label(claim.task_id)}")
-    log.warning("Task %s: this worker has no tool %r: %s", *_who(claim), answer.outcome)
+async def _defer(portal: Portal, claim: Claim, put_off: Deferred) -> str:
+    answer = await patiently(
+        lambda: portal.store.defer(claim, put_off.waiting, put_off.error), f"Task {label(claim.task_id)}"
+    )
+    log.warning("Task %s: %s: %s: %s", *_who(claim), answer.outcome, put_off.why)
     return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
 
 

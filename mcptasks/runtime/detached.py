@@ -76,11 +76,11 @@ def context(
 
 @contextmanager
 def caller(principal: Mapping[str, Any] | None) -> Generator[None]:
-    """`get_access_token()` gives the caller's identity inside the block; the token itself was never kept."""
+    """`get_access_token()` gives the caller's identity inside the block, and an empty token where it was not kept."""
     if principal is None:
         yield
         return
-    user = AuthenticatedUser(AccessToken.model_validate({**principal, "token": ""}))
+    user = AuthenticatedUser(AccessToken.model_validate({"token": "", **principal}))
     reset = auth_context_var.set(user)
     try:
         yield

@@ -42,6 +42,9 @@ class Retrying:
 class Deferred:
     """This worker cannot run the task, and another may; `error` is what it fails with when none takes it in time."""
 
+    #: For the log of this worker.
+    why: str
+    #: For the client.
     waiting: str
     error: dict[str, Any]
 

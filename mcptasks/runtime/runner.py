@@ -14,15 +14,17 @@ from typing import Any, Final
 from mcp.server.mcpserver import MCPServer
 
 from mcptasks import seams
+from mcptasks.errors import Sealed
 from mcptasks.model import Claim, Journal, label
 from mcptasks.policy import Policy, policy_of
 from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Sleeping, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
-from mcptasks.runtime.skew import no_such_tool, other_version
+from mcptasks.runtime.skew import no_key, no_such_tool, other_version
 from mcptasks.runtime.tool_pass import Job, ToolPass
 from mcptasks.runtime.watchdog import Interrupt
 from mcptasks.store.base import Next
+from mcptasks.store.records import LockedClaim
 from mcptasks.store.store import TaskStore
 
 #: Rounds in which a guard tool returns only state and no question, one after the other; more is a loop.
@@ -52,6 +54,8 @@ class Run:
             StoreUnavailable: the store stayed away for ten minutes; the claim stands until its lease runs out.
         """
         submission, claim = self.claim.submission, self.claim
+        if isinstance(claim, LockedClaim):
+            return no_key(claim.why)
         if submission is None:
             return cannot_go_on("the stored call is missing or unreadable")
         tool = seams.get_tool(self._mcp, submission.tool)
@@ -70,6 +74,8 @@ class Run:
         )
         try:
             return await self._passes(job)
+        except Sealed as exc:
+            return no_key(str(exc))
         finally:
             await job.reporter.close()
 
@@ -81,8 +87,8 @@ class Run:
             one = ToolPass(job, journal)
             try:
                 outcome = await self._one_pass(job, one)
-            except asyncio.CancelledError:
-                # The worker goes down. Nothing of this run may go on beside the next one.
+            except (asyncio.CancelledError, Sealed):
+                # The worker goes down, or cannot open what came in. Nothing of this run may go on beside the next one.
                 await one.abandon()
                 raise
             self.stuck = one.stuck

@@ -1,4 +1,4 @@
-"""A deploy came between a task's call and its run: what this worker's code cannot take up, and why."""
+"""A deploy came between a task's call and its run: what this worker cannot take up, and why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ def no_such_tool(submission: Submission) -> Deferred:
     """Another worker may have it, in the middle of a deploy; if none has in the end, it was renamed or removed."""
     name = repr(submission.tool)
     lost = cannot_go_on(f"no worker has its tool {name} any more; deploy it again, or start the task anew")
-    return Deferred(f"Waits for a worker that has the tool {name}", lost.error)
+    return Deferred(f"this worker has no tool {name}", f"Waits for a worker that has the tool {name}", lost.error)
+
+
+def no_key(why: str) -> Deferred:
+    """Another worker may have it, while a new key is rolled out; if none has in the end, it was taken away too soon.
+
+    The tool is not run with less than was stored: without its caller, it might do what that caller may not.
+    """
+    lost = cannot_go_on(f"no worker could open it in time. {why}")
+    return Deferred(why, "Waits for a worker that can open what is stored of it", lost.error)
 
 
 def other_arguments(tool: Tool, submission: Submission, versions: str) -> Failed | None:

@@ -53,7 +53,7 @@ class Intake:
         Raises:
             MCPError: -32603, the fleet takes no task now; -32602, the call was made before with other arguments.
         """
-        taken = submission.take(call.params, call.ctx, self.settings.headers)
+        taken = submission.take(call.params, call.ctx, self.settings.headers, keep_token=self.settings.keep_token)
         identity = submission.identity(taken, call.ctx, settled)
         hint = self._first_hint(taken, call.policy)
         message = self._dispatcher.envelope(hint)

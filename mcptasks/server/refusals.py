@@ -12,7 +12,7 @@ from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
-from mcptasks.errors import BadPayload, SchemaTooNew, StoreUnavailable, TooLarge
+from mcptasks.errors import BadPayload, SchemaTooNew, Sealed, StoreUnavailable, TooLarge
 from mcptasks.store.callers import Refused
 from mcptasks.wire import EXTENSION
 
@@ -63,7 +63,8 @@ async def answering(transition: Callable[[], Awaitable[T]], *, patience_s: float
     `patience_s`: a store that does not answer is asked again for so long. Only for what may be done twice.
 
     Raises:
-        MCPError: -32603, the store does not answer or the task is of a newer mcptasks; -32602, a payload was refused.
+        MCPError: -32603, the store does not answer, or the task is of a newer mcptasks or sealed with a key that is not
+            here; -32602, a payload was refused.
     """
     deadline = anyio.current_time() + patience_s
     while True:
@@ -73,7 +74,8 @@ async def answering(transition: Callable[[], Awaitable[T]], *, patience_s: float
             if anyio.current_time() >= deadline:
                 log.error("%s", exc)
                 raise MCPError(INTERNAL_ERROR, _AWAY) from exc
-        except SchemaTooNew as exc:
+        except (SchemaTooNew, Sealed) as exc:
+            log.error("%s", exc)
             raise MCPError(INTERNAL_ERROR, str(exc)) from exc
         except (TooLarge, BadPayload) as exc:
             raise MCPError(INVALID_PARAMS, str(exc)) from exc

@@ -1,4 +1,4 @@
-"""What is taken from a live `tools/call` so that the tool can run without it. No tokens, no transports."""
+"""What is taken from a live `tools/call` so that the tool can run without it. No transports; no token unasked."""
 
 from __future__ import annotations
 
@@ -31,9 +31,13 @@ def headers_of(ctx: ServerRequestContext[Any, Any]) -> Mapping[str, str] | None:
 
 
 def take(
-    params: CallToolRequestParams, ctx: ServerRequestContext[Any, Any], keep_headers: tuple[str, ...]
+    params: CallToolRequestParams,
+    ctx: ServerRequestContext[Any, Any],
+    keep_headers: tuple[str, ...],
+    *,
+    keep_token: bool = False,
 ) -> Submission:
-    """The submission of this call."""
+    """The submission of this call. `keep_token`: with the caller's bearer token, if there is one."""
     token = get_access_token()
     headers = headers_of(ctx)
     meta = cast("dict[str, Any]", dict(ctx.meta)) if ctx.meta else None
@@ -48,7 +52,7 @@ def take(
         client_capabilities=None if told else _dump(ctx.session.client_capabilities),
         headers=None if headers is None else {name: headers[name] for name in keep_headers if name in headers},
         can_be_asked=ctx.protocol_version in MODERN or ctx.session.can_send_request,
-        principal=None if token is None else token.model_dump(mode="json", exclude={"token"}),
+        principal=None if token is None else token.model_dump(mode="json", exclude=None if keep_token else {"token"}),
         trace=_trace(meta),
     )
 

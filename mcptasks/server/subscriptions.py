@@ -31,7 +31,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from mcptasks.errors import SchemaTooNew, StoreUnavailable
+from mcptasks.errors import SchemaTooNew, Sealed, StoreUnavailable
 from mcptasks.model import Record, is_task_id, label
 from mcptasks.server.closing import Closing
 from mcptasks.server.news import News
@@ -125,7 +125,7 @@ class Subscriptions:
             except StoreUnavailable as exc:
                 log.warning("Task %s: its listener is not told yet: %s", label(task_id), exc)
                 news.again(task_id, _AGAIN_S)
-            except SchemaTooNew as exc:
+            except (SchemaTooNew, Sealed) as exc:
                 log.warning("Its listener is told no more: %s", exc)
                 self._drop(task_id, news)
             else:

@@ -10,6 +10,7 @@ from mcptasks.model import Hint
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection
 from mcptasks.store.keys import Keys
+from mcptasks.store.seal import Seal
 
 #: The keys that end together with their task.
 TASK_KEYS: Final = ("task", "call", "journal")
@@ -31,6 +32,7 @@ class Transitions:
         self.settings = settings
         self.keys = Keys(settings.prefix)
         self.connection = Connection(settings)
+        self.seal = Seal(settings.encryption_keys)
 
     def own(self, task_id: str, *names: str) -> dict[str, str]:
         """Keys of one task, by the names that the scripts' headers use."""

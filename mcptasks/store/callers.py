@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast
 
 from mcptasks.errors import TooLarge
 from mcptasks.model import SCHEMA_VERSION, Envelope, Guard, Record, Status, Submission
 from mcptasks.policy import Policy
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
-from mcptasks.store.records import read_record
+from mcptasks.store.records import read_record, seal_guard
 from mcptasks.wire import clean, dumps
 
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
@@ -69,7 +69,10 @@ class CallerTransitions(Transitions):
         if len(arguments) > settings.arguments_max:
             raise TooLarge("The argument object", len(arguments), settings.arguments_max, "MCPTASKS_ARGUMENTS_MAX")
         ttl_ms = None if policy.unlimited else policy.ttl_ms or settings.ttl_ms
-        idem = self.keys.idem(owner, submission.tool, idempotency_key or "")
+        idem, digests = (
+            self.keys.idem(owner, submission.tool, idempotency_key or ""),
+            self.seal.digests(arguments_digest),
+        )
         reply = await self.run_script(
             "create",
             {**self.own(task_id, *TASK_KEYS), "idem": idem, **self._indexes(owner, submission.tool, message)},
@@ -77,8 +80,8 @@ class CallerTransitions(Transitions):
                 "task_id": task_id,
                 "tool": submission.tool,
                 "owner": owner,
-                "call_json": _call_json(submission, arguments),
-                "mrtr": None if settled is None else dumps(asdict(settled[0]), "The request state"),
+                "call_json": self.seal.seal(task_id, "call", _call_json(submission, arguments)),
+                "mrtr": None if settled is None else seal_guard(task_id, settled[0], self.seal),
                 "queue": policy.queue or settings.queue,
                 "ttl_ms": ttl_ms,
                 "poll_ms": settings.poll_ms,
@@ -89,19 +92,21 @@ class CallerTransitions(Transitions):
                 "grace_ms": EXPIRY_GRACE_MS,
                 "schema": SCHEMA_VERSION,
                 "version": clean(version),
-                "idem_digest": None if idempotency_key is None else arguments_digest,
+                "idem_digest": None if idempotency_key is None else digests[0],
                 "message": None if message is None else message.payload,
                 "retry_delays": " ".join(str(delay) for delay in policy.retry_ms),
                 "owner_max": settings.owner_max or None,
                 "tool_max": settings.tool_max or None,
                 "queue_max": settings.queue_max or None,
-                "answers": [] if settled is None else self._flat(settled[1]),
+                "answers": [] if settled is None else self._flat(task_id, settled[1]),
             },
         )
         if reply[0] == "CLOSED":
             return Refused("closed", reply[1])
         if reply[0] == "FULL":
             return Refused(reply[1], reply[2])
+        if reply[0] == "CONFLICT" and await self._stored_under(idem, digests[1:]):
+            return Created("EXISTS", reply[1])
         if reply[0] != "CREATED":
             return Created(reply[0], reply[1])
         record = Record(
@@ -127,12 +132,16 @@ class CallerTransitions(Transitions):
         """The task, or None when it does not exist or is not the owner's (one answer for both). Writes nothing.
 
         `owner=None` is the operator, who sees every task.
+
+        Raises:
+            SchemaTooNew: a newer mcptasks wrote it.
+            Sealed: something of it is sealed with a key that is not here.
         """
         async with self.connection.turn() as client:
             fields = cast("dict[str, str]", await client.hgetall(self.keys.task(task_id)))
         if not fields or (owner is not None and fields["owner"] != owner):
             return None
-        return read_record(fields)
+        return read_record(fields, self.seal)
 
     async def owned(self, task_ids: Sequence[str], owner: str) -> list[str]:
         """Those of the tasks that `read` would find, in the order given. One round trip, writes nothing."""
@@ -169,7 +178,7 @@ class CallerTransitions(Transitions):
                 "resend_ms": 0 if owner is None else self.settings.resend_ms,
                 "wakes": self.keys.wakes,
                 "message": None if message is None else message.payload,
-                "answers": self._flat(answers),
+                "answers": self._flat(task_id, answers),
             },
         )
         unsent = reply[0] == "QUEUED" and message is None
@@ -188,10 +197,21 @@ class CallerTransitions(Transitions):
                 "owner": owner,
                 "operator": "1" if owner is None else "",
                 "wakes": self.keys.wakes,
-                "message": clean(message),
+                "message": self.seal.seal(task_id, "msg", clean(message)),
             },
         )
         return reply[0]
+
+    async def _stored_under(self, idem: str, digests: Sequence[str]) -> bool:
+        """The key's call has one of these digests: it was stored when another of our keys was the first, or none was.
+
+        Also if it is gone by now.
+        """
+        if not digests:
+            return False
+        async with self.connection.turn() as client:
+            known = cast("str | None", await client.get(idem))
+        return known is None or known.partition(" ")[2] in digests
 
     def _indexes(self, owner: str, tool: str, message: Envelope | None) -> dict[str, str]:
         shares = {"active_owner": self.keys.active_of_owner(owner), "active_tool": self.keys.active_of_tool(tool)}
@@ -201,13 +221,13 @@ class CallerTransitions(Transitions):
         # A script wants all its keys named; without a message this one is not touched.
         return {"broker_queue": self.keys.unsent if message is None else message.key}
 
-    def _flat(self, answers: Mapping[str, Any]) -> list[str]:
+    def _flat(self, task_id: str, answers: Mapping[str, Any]) -> list[str]:
         flat: list[str] = []
         for key, value in answers.items():
             text = dumps(value, f"The answer to {key!r}")
             if len(text) > self.settings.answer_max:
                 raise TooLarge(f"The answer to {key!r}", len(text), self.settings.answer_max, "MCPTASKS_ANSWER_MAX")
-            flat += [key, text]
+            flat += [key, self.seal.seal(task_id, f"a:{key}", text)]
         return flat
 
 

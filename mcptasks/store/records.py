@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
-from mcptasks.errors import SchemaTooNew
+from mcptasks.errors import SchemaTooNew, Sealed
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Reason, Record, Status, Submission, label
 from mcptasks.progress import Progress
+from mcptasks.store.seal import Seal, is_sealed
+from mcptasks.wire import dumps
+
+#: Fields of the record that hold what a person or a tool said, open questions besides.
+_SAID: Final = frozenset({"msg", "result", "error"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedClaim(Claim):
+    """A claim of a task of which this process cannot open what is stored: it has no submission, and can only wait."""
+
+    why: str
 
 
 def pairs(flat: Sequence[str]) -> dict[str, str]:
@@ -16,17 +29,20 @@ def pairs(flat: Sequence[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def read_record(fields: Mapping[str, str]) -> Record:
+def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
     """The record of these hash fields.
 
     Raises:
         SchemaTooNew: a newer mcptasks wrote it.
+        Sealed: something of it is sealed with a key that is not here.
     """
-    if int(fields["v"]) > SCHEMA_VERSION:
+    if int(stored["v"]) > SCHEMA_VERSION:
         raise SchemaTooNew(
-            f"Task {label(fields['id'])} was written by a newer mcptasks (schema {fields['v']}, this one reads "
+            f"Task {label(stored['id'])} was written by a newer mcptasks (schema {stored['v']}, this one reads "
             f"{SCHEMA_VERSION}). It is left untouched; upgrade this process."
         )
+    said = {name: text for name, text in stored.items() if name in _SAID or name.startswith("q:")}
+    fields = {**stored, **seal.open_all(stored["id"], said)}
     status = Status(fields["status"])
     questions = {name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("q:")}
     return Record(
@@ -70,11 +86,16 @@ def _progress(fields: Mapping[str, str]) -> Progress | None:
     )
 
 
-def read_journal(fields: Mapping[str, str]) -> Journal:
-    """The journal of these hash fields."""
+def read_journal(task_id: str, stored: Mapping[str, str], seal: Seal) -> Journal:
+    """The journal of these hash fields.
+
+    Raises:
+        Sealed: something of it is sealed with a key that is not here.
+    """
+    fields = seal.open_all(task_id, stored)
     guard = json.loads(fields["mrtr"]) if fields.get("mrtr") else None
     return Journal(
-        asked={name[2:]: note for name, note in fields.items() if name.startswith("k:")},
+        asked={name[2:]: _note(task_id, name, note, seal) for name, note in fields.items() if name.startswith("k:")},
         answers={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("a:")},
         steps={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("s:")},
         timers={name[2:]: text for name, text in fields.items() if name.startswith("t:")},
@@ -82,20 +103,43 @@ def read_journal(fields: Mapping[str, str]) -> Journal:
     )
 
 
-def read_claim(record: Sequence[str], call: str, journal: Sequence[str]) -> Claim:
+def seal_note(task_id: str, name: str, note: str, seal: Seal) -> str:
+    """A question's note as it is to be stored in that field: its first word, which a script compares, stays plain."""
+    digest, space, rest = note.partition(" ")
+    return f"{digest}{space}{seal.seal(task_id, name, rest)}"
+
+
+def _note(task_id: str, name: str, stored: str, seal: Seal) -> str:
+    digest, space, rest = stored.partition(" ")
+    return f"{digest}{space}{seal.open(task_id, name, rest)}"
+
+
+def seal_guard(task_id: str, guard: Guard, seal: Seal) -> str:
+    """The multi-round state as it is to be stored."""
+    return seal.seal(task_id, "mrtr", dumps(asdict(guard), "The request state"))
+
+
+def read_claim(record: Sequence[str], call: str, journal: Sequence[str], seal: Seal) -> Claim:
     """What claim.lua returned."""
-    return claim_of(pairs(record), call, pairs(journal))
+    return claim_of(pairs(record), call, pairs(journal), seal)
 
 
-def claim_of(fields: Mapping[str, str], call: str, journal: Mapping[str, str]) -> Claim:
-    """The claim of these stored values. A call that is missing or unreadable makes one without a submission."""
-    return Claim(
-        record=read_record(fields),
-        submission=_submission(call),
-        journal=read_journal(journal),
-        progress=float(fields["progress"]) if fields.get("progress") else None,
-        at_ms=int(fields["started"]),
-    )
+def claim_of(fields: Mapping[str, str], call: str, journal: Mapping[str, str], seal: Seal) -> Claim:
+    """The claim of these stored values: a locked one where something is sealed with a key that is not here.
+
+    A call that is missing or unreadable makes one without a submission.
+    """
+    task_id = fields["id"]
+    moment: Any = {
+        "progress": float(fields["progress"]) if fields.get("progress") else None,
+        "at_ms": int(fields["started"]),
+    }
+    try:
+        record, told = read_record(fields, seal), read_journal(task_id, journal, seal)
+        return Claim(record=record, submission=_submission(seal.open(task_id, "call", call)), journal=told, **moment)
+    except Sealed as exc:
+        record = read_record({name: text for name, text in fields.items() if not is_sealed(text)}, seal)
+        return LockedClaim(record=record, submission=None, journal=Journal(), why=str(exc), **moment)
 
 
 def _submission(call: str) -> Submission | None:

@@ -7,13 +7,12 @@ has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal, cast
 from uuid import uuid4
 
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for, put_off_hint
-from mcptasks.store.records import claim_of, read_claim, read_journal
+from mcptasks.store.records import claim_of, read_claim, read_journal, seal_guard, seal_note
 from mcptasks.times import InputLimit
 from mcptasks.wire import clean, dumps, input_request
 
@@ -27,7 +26,7 @@ class RunTransitions(Transitions):
     """What a worker does to the task it runs."""
 
     async def claim(self, hint: Hint, worker: str, nonce: str = "") -> Claim | Next:
-        """This worker runs the task once, or a `Next` says why not.
+        """This worker runs the task once, or a `Next` says why not. A `LockedClaim` can only be deferred.
 
         `nonce`: names this wish to claim. A claim whose answer got lost is answered again, the same, to who repeats it
         with its nonce. Empty: a new one, so that only the client's own second try repeats it.
@@ -53,7 +52,7 @@ class RunTransitions(Transitions):
             },
         )
         if reply[0] == "CLAIMED":
-            return read_claim(reply[2], reply[3], reply[4])
+            return read_claim(reply[2], reply[3], reply[4], self.seal)
         if reply[0] == "PARKED":
             return Next("PARKED", countdown_hint(hint.task_id, reply))
         if reply[0] == "EARLY":
@@ -82,7 +81,7 @@ class RunTransitions(Transitions):
         """
         args = {
             "token": claim.token,
-            "message": clean(message),
+            "message": self.seal.seal_again(claim.task_id, "msg", clean(message)),
             "progress": progress,
             "total": total,
             "rate": None if rate is None else f"{rate:.4g}",
@@ -99,12 +98,7 @@ class RunTransitions(Transitions):
         CANCELLED: the run was about to let go of a task that is to be cancelled; it has ended.
         STALE | TERMINAL | GONE: this run may not write any more.
         """
-        settings = self.settings
-        asked = [
-            part
-            for q, note in questions
-            for part in (q.key, note, dumps(input_request(q), "The question"), _limit(q.limit))
-        ]
+        settings, asked = self.settings, [part for q, note in questions for part in self._asked(claim.task_id, q, note)]
         reply = await self.run_script(
             "ask",
             {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
@@ -112,7 +106,7 @@ class RunTransitions(Transitions):
                 "task_id": claim.task_id,
                 "token": claim.token,
                 "hold": "1" if hold else "",
-                "mrtr": None if guard is None else dumps(asdict(guard), "The request state"),
+                "mrtr": None if guard is None else seal_guard(claim.task_id, guard, self.seal),
                 "budget": settings.countdown_budget,
                 "questions_max": settings.questions_max,
                 "delay_count": len(settings.countdowns_ms),
@@ -174,19 +168,24 @@ class RunTransitions(Transitions):
             pipe.get(self.keys.call(task_id))
             pipe.hgetall(self.keys.journal(task_id))
             record, call, journal = cast("tuple[dict[str, str], str | None, dict[str, str]]", await pipe.execute())
-        return claim_of(record, call or "", journal) if record else None
+        return claim_of(record, call or "", journal, self.seal) if record else None
 
     async def journal(self, task_id: str) -> Journal:
-        """The task's journal as it is now."""
+        """The task's journal as it is now.
+
+        Raises:
+            Sealed: something of it is sealed with a key that is not here.
+        """
         async with self.connection.turn() as client:
             fields = cast("dict[str, str]", await client.hgetall(self.keys.journal(task_id)))
-        return read_journal(fields)
+        return read_journal(task_id, fields, self.seal)
 
     async def step(self, claim: Claim, name: str, value: str) -> tuple[str, str]:
         """The step's result (JSON) is recorded: RECORDED | KNOWN, and the result that stands | a refusal."""
-        args = {"token": claim.token, "name": name, "value": value}
+        place = claim.task_id, f"s:{name}"
+        args = {"token": claim.token, "name": name, "value": self.seal.seal(*place, value)}
         reply = await self.run_script("step", self.own(claim.task_id, "task", "journal"), args)
-        return reply[0], reply[1] if reply[0] == "KNOWN" else value
+        return reply[0], self.seal.open(*place, reply[1]) if reply[0] == "KNOWN" else value
 
     async def finish(
         self,
@@ -207,9 +206,9 @@ class RunTransitions(Transitions):
                 "token": claim.token,
                 "status": status,
                 "reason": reason,
-                "message": clean(message),
+                "message": self._message(claim.task_id, message),
                 "field": field,
-                "payload": payload,
+                "payload": self.seal.seal(claim.task_id, field, payload),
             },
         )
         return reply[0]
@@ -228,8 +227,8 @@ class RunTransitions(Transitions):
             {
                 "task_id": claim.task_id,
                 "token": claim.token,
-                "message": clean(message),
-                "error": error,
+                "message": self._message(claim.task_id, message),
+                "error": self.seal.seal(claim.task_id, "error", error),
                 "resend_ms": settings.resend_ms,
                 "countdown_max_ms": max(settings.countdowns_ms, default=0),
                 "budget": settings.countdown_budget,
@@ -240,7 +239,8 @@ class RunTransitions(Transitions):
     async def defer(self, claim: Claim, waiting: str, error: Mapping[str, Any]) -> Next:
         """The task waits for a worker that can run it: DEFERRED (the sweeper sends its message, there is none now).
 
-        Each time longer (setting `deferrals_ms`). EXHAUSTED: none came in time, it has failed with this error.
+        Each time longer (setting `deferrals_ms`). EXHAUSTED: none came in time, it has failed with this error. Neither
+        text is sealed: a worker that has the wrong keys must be able to say so to those that have the right ones.
         CANCELLED: it was to be cancelled, and is. COLD: the run was held; its task goes on waiting for its answers.
         STALE | TERMINAL | GONE: this run may not write any more.
         """
@@ -270,15 +270,22 @@ class RunTransitions(Transitions):
         )
         return Next(reply[0], hint_for(claim.task_id, *reply[1:]) if reply[0] == "RELEASED" else None)
 
+    def _message(self, task_id: str, text: str) -> str:
+        return self.seal.seal(task_id, "msg", clean(text))
 
-def _limit(limit: InputLimit | None) -> str:
-    if limit is None:
-        return ""
-    if limit.failure is None:
-        return f"{limit.ms} cancel"
-    # -32603: the server could not finish what it accepted, as for all that the sweeper fails.
-    message = clean(limit.failure)
-    return f"{limit.ms} fail {dumps({'code': -32603, 'message': message}, 'The error')}\n{message}"
+    def _asked(self, task_id: str, question: Question, note: str) -> tuple[str, str, str, str]:
+        key, text = question.key, dumps(input_request(question), "The question")
+        noted = seal_note(task_id, f"k:{key}", note, self.seal)
+        return key, noted, self.seal.seal(task_id, f"q:{key}", text), self._limit(task_id, question.limit)
+
+    def _limit(self, task_id: str, limit: InputLimit | None) -> str:
+        if limit is None:
+            return ""
+        if limit.failure is None:
+            return f"{limit.ms} cancel"
+        # -32603: the server could not finish what it accepted, as for all that the sweeper fails.
+        error = dumps({"code": -32603, "message": clean(limit.failure)}, "The error")
+        return f"{limit.ms} fail {self.seal.seal(task_id, 'error', error)}\n{self._message(task_id, limit.failure)}"
 
 
 def _text(number: int | None) -> str:

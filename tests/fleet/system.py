@@ -30,6 +30,7 @@ from mcptasks.model import Record
 from mcptasks.settings import Settings
 from mcptasks.store.keys import Keys
 from mcptasks.store.records import read_record
+from mcptasks.store.seal import Seal
 from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -294,8 +295,14 @@ class Fleet:
     @property
     def settings(self) -> Settings:
         """The settings the fleet's processes have."""
+        keys: Any = self._env.get("MCPTASKS_ENCRYPTION_KEYS", "")
         return Settings(
-            redis_url=self.store.url, prefix=self.prefix, lease_ms=LEASE_MS, renew_ms=500, resend_ms=RESEND_MS
+            redis_url=self.store.url,
+            prefix=self.prefix,
+            lease_ms=LEASE_MS,
+            renew_ms=500,
+            resend_ms=RESEND_MS,
+            encryption_keys=keys,
         )
 
     @property
@@ -304,8 +311,8 @@ class Fleet:
 
     def record(self, task: TaskHandle | str) -> Record:
         """The task as the store has it, seen as an operator."""
-        task_id = task if isinstance(task, str) else task.task_id
-        return read_record(cast("dict[str, str]", self.raw.hgetall(self.keys.task(task_id))))
+        task_id, seal = task if isinstance(task, str) else task.task_id, Seal(self.settings.encryption_keys)
+        return read_record(cast("dict[str, str]", self.raw.hgetall(self.keys.task(task_id))), seal)
 
     def task_keys(self) -> list[str]:
         """Every key of every task there is."""

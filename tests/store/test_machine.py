@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from pydantic import SecretStr
 
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.model import Status
@@ -24,6 +25,7 @@ from mcptasks.store.scripts import SCRIPTS
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
+from tests.support.keys import SECRETS
 from tests.support.life import OWNER, PAST, Life
 from tests.support.moves import (
     Ask,
@@ -89,12 +91,21 @@ _ELSEWHERE: Final = {("create", word) for word in ("EXISTS", "CONFLICT", "CLOSED
 }
 
 
-@covers("N5", "P30", "N4", "N6")
+@covers("N5", "P30", "N4", "N6", "B09")
 @pytest.mark.anyio
-async def test_every_transition_does_to_every_task_what_its_life_says(open_store: OpenStore) -> None:
-    """Each on each scene, and on a task that Redis has dropped; together they hear every word of every script."""
+@pytest.mark.parametrize(
+    "keys", [pytest.param((), id="plain"), pytest.param(SECRETS[:1], id="sealed", marks=pytest.mark.slow)]
+)
+async def test_every_transition_does_to_every_task_what_its_life_says(
+    open_store: OpenStore, keys: tuple[SecretStr, ...]
+) -> None:
+    """Each on each scene, and on a task that Redis has dropped; together they hear every word of every script.
+
+    B09: sealed, the scripts do just the same, and `look` finds in plain text only what no person or tool has said.
+    """
     # Room for the countdowns of all of them: here each task is alone with its terms.
-    store, heard = open_store(**DISTANCES, countdown_budget=10_000), set[tuple[str, str]]()
+    store = open_store(**DISTANCES, countdown_budget=10_000, encryption_keys=keys)
+    heard = set[tuple[str, str]]()
     policy = Policy(ttl_ms=10_000_000, max_attempts=2, time_limit_ms=1_000_000, retry_ms=(500_000,))
     for script in (*SCENES.values(), (Vanish(),)):
         for transition in TRANSITIONS.values():
@@ -150,6 +161,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     @initialize(
         budget=st.sampled_from([0, 2, 2]),
+        sealed=st.booleans(),
         attempts=st.sampled_from([1, 2]),
         limited=st.booleans(),
         unlimited=st.booleans(),
@@ -157,11 +169,23 @@ class TaskMachine(RuleBasedStateMachine):
         scene=ANY_SCENE,
     )
     def begin(
-        self, budget: int, attempts: int, limited: bool, unlimited: bool, retries: tuple[int, ...], scene: str
+        self,
+        budget: int,
+        sealed: bool,
+        attempts: int,
+        limited: bool,
+        unlimited: bool,
+        retries: tuple[int, ...],
+        scene: str,
     ) -> None:
         """A store of its own, and the first task."""
         prefix = f"m{uuid.uuid4().hex[:8]}:"
-        self._store = TaskStore(Settings(redis_url=self._url, prefix=prefix, countdown_budget=budget, **DISTANCES))
+        how: dict[str, Any] = {
+            **DISTANCES,
+            "countdown_budget": budget,
+            "encryption_keys": SECRETS[:1] if sealed else (),
+        }
+        self._store = TaskStore(Settings(redis_url=self._url, prefix=prefix, **how))
         self._policy = Policy(
             ttl_ms=None if unlimited else 10_000_000,
             unlimited=unlimited,

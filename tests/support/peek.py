@@ -63,6 +63,23 @@ class Peek:
         """Every key below the prefix."""
         return set(self.raw.scan_iter(match=f"{self.keys.prefix}*", count=1000))
 
+    def dump(self) -> str:
+        """Every key below the prefix and all that it holds, as text."""
+        return "\n".join(f"{key} {self._value(key)}" for key in sorted(self.all_keys()))
+
+    def _value(self, key: str) -> Any:
+        match self.raw.type(key):
+            case "hash":
+                return self.raw.hgetall(key)
+            case "zset":
+                return self.raw.zrange(key, 0, -1, withscores=True)
+            case "list":
+                return self.raw.lrange(key, 0, -1)
+            case "set":
+                return self.raw.smembers(key)
+            case _:
+                return self.raw.get(key)
+
     def now_ms(self) -> int:
         """The store's clock."""
         seconds, micros = self.raw.time()

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mcptasks.store.seal import Seal, is_sealed
 from mcptasks.store.store import TaskStore
-from tests.support.life import TOO_LATE, Life, Window
+from tests.support.life import EXPIRED, GIVEN_UP, TIMED_OUT, TOO_LATE, Life, Window
 from tests.support.moves import PLACE
 from tests.support.tasks import asking, question
 
@@ -22,6 +23,16 @@ _FIXED: Final = frozenset(
 )
 
 _MOMENTS: Final = ("deadline", "due", "wake")
+
+#: What people and tools said, besides questions, answers and steps.
+_SAID: Final = frozenset({"msg", "why", "result", "error", "mrtr"})
+
+_FIXED_TEXTS: Final = (EXPIRED, TIMED_OUT, *(GIVEN_UP.format(n) for n in (1, 2)), "Nobody")
+#: What mcptasks itself says, and so nobody else: never sealed.
+_OURS: Final = frozenset(
+    {*_FIXED_TEXTS, *(f'{{"code":-32603,"message":"{text}"}}' for text in _FIXED_TEXTS), "Waits", "Cancelled"}
+    | {"Cancelled; its worker was lost", '{"action":"cancel"}'}
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,29 @@ async def look(store: TaskStore, task_id: str) -> Sight:
     scores, expires = rest[: len(PLACES)], rest[len(PLACES) :]
     places = {index: score for index, score in zip(PLACES, scores, strict=True) if score is not None}
     at = int(seconds) * 1000 + int(micros) // 1000
+    task, journal = opened(store.seal, task_id, task), opened(store.seal, task_id, journal)
     return Sight(at, task, journal, places, frozenset(int(moment) for moment in expires if moment != -2))
+
+
+def opened(seal: Seal, task_id: str, fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields as they would stand there in plain text; all that may be sealed must be."""
+
+    def one(name: str, text: str) -> str:
+        match name[:2]:
+            case "d:":
+                head, _, message = text.partition("\n")
+                *what, error = head.split(" ", 2)
+                return text if not message else f"{' '.join(what)} {read('error', error)}\n{read('msg', message)}"
+            case "q:" | "a:" | "s:":
+                return read(name, text)
+            case _:
+                return read("msg" if name == "why" else name, text) if name in _SAID else text
+
+    def read(name: str, text: str) -> str:
+        assert is_sealed(text) == (seal.on and text not in _OURS), f"{name} is {text!r}"
+        return seal.open(task_id, name, text)
+
+    return {name: one(name, text) for name, text in fields.items()}
 
 
 def sight_of(life: Life, at: int = 0) -> Sight:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from mcptasks.errors import ConfigurationError
 from mcptasks.settings import Settings
 from tests.requirements import covers
+from tests.support.keys import SECRETS
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +71,52 @@ def test_a_bad_key_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatc
         Settings()
     for text in (str(said.value), str(raw.value), repr(raw.value)):
         assert all(key not in text for key in keys.split(","))
+
+
+OLD, NEW = (key.get_secret_value() for key in SECRETS[:2])
+
+
+@covers("B09")
+def test_the_keys_that_seal_are_a_list_and_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above: the order is the rotation, and nothing that is printed shows them."""
+    monkeypatch.setenv("MCPTASKS_ENCRYPTION_KEYS", f"{NEW}, {OLD}")
+    settings = Settings.load()
+    assert [key.get_secret_value() for key in settings.encryption_keys] == [NEW, OLD]
+    for text in (repr(settings), str(settings.model_dump()), settings.model_dump_json()):
+        assert OLD not in text and NEW not in text
+
+
+@covers("B09")
+@pytest.mark.parametrize("keys", ["no-key", f"{OLD},no-key", f"{OLD},{OLD}", OLD[:-4], "ü" * 44])
+def test_what_is_no_fernet_key_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    """At start, not at the first call."""
+    monkeypatch.setenv("MCPTASKS_ENCRYPTION_KEYS", keys)
+    with pytest.raises(
+        ConfigurationError, match=r"ENCRYPTION_KEYS: must be different Fernet keys; make one with"
+    ) as said:
+        Settings.load()
+    assert not any(key in str(said.value) for key in keys.split(","))
+
+
+@covers("B09")
+def test_without_the_package_keys_are_refused_and_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain text instead would be the worst of all answers."""
+    monkeypatch.setattr("mcptasks.settings.find_spec", lambda _: None)
+    monkeypatch.setenv("MCPTASKS_ENCRYPTION_KEYS", OLD)
+    with pytest.raises(ConfigurationError, match=r"pip install 'mcptasks\[encryption\]'"):
+        Settings.load()
+    monkeypatch.delenv("MCPTASKS_ENCRYPTION_KEYS")
+    assert Settings.load().encryption_keys == ()
+
+
+@covers("B09")
+def test_tokens_are_kept_only_where_they_are_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bearer token in plain text is everybody's."""
+    monkeypatch.setenv("MCPTASKS_KEEP_TOKEN", "true")
+    with pytest.raises(ConfigurationError, match="keep_token needs encryption_keys"):
+        Settings.load()
+    monkeypatch.setenv("MCPTASKS_ENCRYPTION_KEYS", OLD)
+    assert Settings.load().keep_token
 
 
 @pytest.mark.parametrize(
