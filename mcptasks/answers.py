@@ -11,10 +11,11 @@ from typing import Any, Final, cast
 
 import jsonschema
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
-from mcp_types import CreateMessageResult, ElicitResult, ListRootsResult
+from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ElicitResult, ListRootsResult
 from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
 
+from mcptasks.capabilities import with_tools
 from mcptasks.errors import BadAnswer, BadPayload
 from mcptasks.wire import check_depth, clean
 
@@ -23,6 +24,15 @@ _RESULTS: Final[Mapping[str, type[BaseModel]]] = {
     "sampling/createMessage": CreateMessageResult,
     "roots/list": ListRootsResult,
 }
+
+
+def result_type(question: Mapping[str, Any]) -> type[BaseModel]:
+    """What a question of the wire (`{"method", "params"}`) is answered with, as the SDK will read it in the tool.
+
+    A model that was given tools may answer with several pieces of content, and with uses of its tools.
+    """
+    method = question["method"]
+    return CreateMessageResultWithTools if with_tools(method, question["params"]) else _RESULTS[method]
 
 
 def checked(answers: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +51,7 @@ def _checked(key: str, answer: Any, question: Mapping[str, Any]) -> Any:
         raise _refused(key, str(exc)) from None
     answer = clean(answer)  # only now: it recurses
     try:
-        _RESULTS[question["method"]].model_validate(answer, by_name=False)
+        result_type(question).model_validate(answer, by_name=False)
     except ModelError as exc:
         where = ", ".join(".".join(str(part) for part in error["loc"]) or "the answer" for error in exc.errors()[:3])
         raise _refused(key, f"it is no result of {question['method']} ({where})") from None

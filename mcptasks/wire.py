@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
 
@@ -151,25 +152,28 @@ def created(record: Record) -> dict[str, Any]:
     return {"resultType": "task", **_task(record)}
 
 
-def detailed(record: Record) -> dict[str, Any]:
-    """`GetTaskResult`: `resultType: "complete"` and exactly the payload of the status (SEP-2663, Getting Tasks)."""
-    return {"resultType": "complete", **_detailed(record)}
+def detailed(record: Record, questions: Mapping[str, Any]) -> dict[str, Any]:
+    """`GetTaskResult`: `resultType: "complete"` and exactly the payload of the status (SEP-2663, Getting Tasks).
+
+    `questions`: those of the record's that the client is shown.
+    """
+    return {"resultType": "complete", **_detailed(record, questions)}
 
 
-def pushed(record: Record, subscription: int | str) -> dict[str, Any]:
+def pushed(record: Record, questions: Mapping[str, Any], subscription: int | str) -> dict[str, Any]:
     """Parameters of `notifications/tasks`: the task as `tasks/get` answers it, which is no result here (SEP-2663).
 
     `subscription`: the request id of the `subscriptions/listen` on whose stream it is sent.
     """
-    out = _detailed(record)
+    out = _detailed(record, questions)
     return {**out, "_meta": {**out.get("_meta", {}), SUBSCRIPTION_ID_META_KEY: subscription}}
 
 
-def _detailed(record: Record) -> dict[str, Any]:
+def _detailed(record: Record, questions: Mapping[str, Any]) -> dict[str, Any]:
     out = _task(record)
     match out["status"]:
         case "input_required":
-            out["inputRequests"] = dict(record.questions)
+            out["inputRequests"] = dict(questions)
         case "completed":
             out["result"] = record.result
         case "failed":

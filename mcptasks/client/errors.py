@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import ErrorData
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, ErrorData
 
 from mcptasks.model import label
 
@@ -50,6 +50,12 @@ def cancelled(task_id: str, status_message: str | None) -> TaskCancelled:
     """The error for a cancelled task, with the server's reason where it gave one."""
     why = f": {status_message}" if status_message else ""
     return TaskCancelled(CANCELLED_CODE, f"Task {label(task_id)} was cancelled{why}", task_id=task_id)
+
+
+def not_shown(task_id: str) -> TaskRefused:
+    """The error for questions that the server shows only to clients that can be asked them."""
+    why = "its questions need a capability that this client does not declare"
+    return refused(task_id, ErrorData(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message=why))
 
 
 def refused(task_id: str, error: ErrorData) -> TaskRefused:

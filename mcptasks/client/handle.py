@@ -12,7 +12,7 @@ from mcp.client import ClientSession
 from mcp_types import INTERNAL_ERROR, CallToolResult, EmptyResult, ErrorData
 from pydantic import BaseModel, ValidationError
 
-from mcptasks.client.errors import TaskFailed, cancelled
+from mcptasks.client.errors import TaskFailed, cancelled, not_shown
 from mcptasks.client.polling import Ear, Pause, Polls, pause, persist
 from mcptasks.client.push import Listener
 from mcptasks.client.questions import Answers, Questions
@@ -237,7 +237,7 @@ class TaskHandle:
         return task
 
     async def _follow(self, questions: Questions) -> DetailedTask:
-        seen = None
+        seen, unshown = None, False
         with self._polls() as polls:
             while True:
                 task = await polls.next()
@@ -247,7 +247,12 @@ class TaskHandle:
                         await self._watching.on_status(task)
                 if task.terminal:
                     return task
-                questions.show((task.input_requests or {}) if task.status == "input_required" else {})
+                asks, requests = task.status == "input_required", task.input_requests or {}
+                # Twice in a row, because an answer may be accepted a moment before the status shows it (SEP-2663).
+                if asks and not requests and unshown:
+                    raise not_shown(self.task_id)
+                unshown = asks and not requests
+                questions.show(requests if asks else {})
 
 
 def _dump(answer: BaseModel) -> dict[str, Any]:

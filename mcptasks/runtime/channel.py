@@ -11,16 +11,17 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 import anyio
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import METHOD_NOT_FOUND
 from starlette.requests import Request
 
+from mcptasks.capabilities import require_capability
 from mcptasks.errors import ReplayMismatch
 from mcptasks.model import Journal, Question, Submission, Timer
 from mcptasks.policy import Policy
@@ -262,26 +263,3 @@ class TaskChannel:
         self.cancel_requested.set()
         for _, answered in self._waiting.values():
             answered.set()
-
-
-def require_capability(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> None:
-    """The client declared on the call that it can answer this (SEP-2663: input requests keep the trust model).
-
-    Raises:
-        MCPError: -32021 with the capability that is missing.
-    """
-    if method == "elicitation/create":
-        mode = str(params.get("mode", "form"))
-        declared = cast("dict[str, Any] | None", capabilities.get("elicitation"))
-        # An empty object means form, the only mode there was before modes had names.
-        able = declared is not None and (mode in declared or (mode == "form" and "url" not in declared))
-        needed: dict[str, Any] = {"elicitation": {mode: {}}}
-    else:
-        name = method.split("/")[0]
-        able, needed = capabilities.get(name) is not None, {name: {}}
-    if not able:
-        raise MCPError(
-            MISSING_REQUIRED_CLIENT_CAPABILITY,
-            f"Client did not declare the {next(iter(needed))} capability this tool needs",
-            {"requiredCapabilities": needed},
-        )

@@ -14,12 +14,13 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult
 
 from mcptasks import seams
+from mcptasks.capabilities import require_capability
 from mcptasks.errors import Cancelled as CancelledInTool
 from mcptasks.model import Claim, Journal, Question, Reason, Submission
 from mcptasks.policy import Policy
 from mcptasks.runtime import detached
 from mcptasks.runtime.asking import limit_of
-from mcptasks.runtime.channel import TaskChannel, require_capability
+from mcptasks.runtime.channel import TaskChannel
 from mcptasks.runtime.current import CurrentRun, current_run
 from mcptasks.runtime.lanes import lane
 from mcptasks.runtime.outcome import (

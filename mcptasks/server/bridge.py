@@ -8,15 +8,23 @@ the call before the task has ended, the task goes on.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT, InputRequiredResult
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    REQUEST_TIMEOUT,
+    InputRequiredResult,
+)
 
 from mcptasks.model import Record, Status
 from mcptasks.server import rounds
+from mcptasks.server.audience import lacking, shown
 from mcptasks.server.closing import Closing
 from mcptasks.server.intake import Call, Intake
 from mcptasks.server.relay import INPUT_REQUEST, Relay
@@ -70,17 +78,18 @@ class Bridge:
                 told = await _tell(call, record, told)
                 if record.status.terminal:
                     return ending(record)
+                questions = shown(call.ctx, record)
+                if asks(record) and not questions:
+                    raise _not_to_be_asked(call, record)
                 # A server that goes down sends its clients to another one.
                 if asks(record) or watch.over or (change := await watch.change(deadline)) is None:
                     break
                 record = change
         if state.rounds >= settings.bridge_rounds:
             raise _out_of_rounds(record, settings.bridge_rounds)
-        questions = {
-            key: INPUT_REQUEST.validate_python(question, by_name=False) for key, question in record.questions.items()
-        }
+        requests = {key: INPUT_REQUEST.validate_python(question, by_name=False) for key, question in questions.items()}
         onward = Waiting(task_id=record.task_id, rounds=state.rounds + 1, told=told)
-        return InputRequiredResult(input_requests=questions or None, request_state=rounds.write(onward))
+        return InputRequiredResult(input_requests=requests or None, request_state=rounds.write(onward))
 
     # -------------------------------------------------------------------------------------------- live
 
@@ -104,9 +113,12 @@ class Bridge:
             told = await _tell(call, record, told)
             if asks(record) and not call.ctx.session.can_send_request:
                 raise _left(record, INVALID_REQUEST, "This connection cannot carry the tool's question to the client")
+            questions = shown(call.ctx, record)
+            if asks(record) and not questions:
+                raise _not_to_be_asked(call, record)
             if watch.over:
                 raise _left(record, CONNECTION_CLOSED, "The server goes down")
-            relay.show(record)
+            relay.show(record, questions)
             change = await watch.change()
             assert change is not None  # there is no deadline
             if relay.failure is not None:
@@ -150,10 +162,17 @@ def _out_of_rounds(record: Record, limit: int) -> MCPError:
     )
 
 
-def _left(record: Record, code: int, why: str) -> MCPError:
+def _not_to_be_asked(call: Call, record: Record) -> MCPError:
+    needed = lacking(call.ctx, record)
+    what = " and ".join(sorted(needed))
+    why = f"The tool has a question, and this request did not declare that its client can be asked such ({what})"
+    return _left(record, MISSING_REQUIRED_CLIENT_CAPABILITY, why, requiredCapabilities=needed)
+
+
+def _left(record: Record, code: int, why: str, **more: Any) -> MCPError:
     return MCPError(
         code,
         f"{why.rstrip('.')}. The task {record.task_id} goes on: a client that knows tasks can read and answer it, and "
         "a call with the same idempotency key waits for it again.",
-        {TASK_ID: record.task_id},
+        {**more, TASK_ID: record.task_id},
     )

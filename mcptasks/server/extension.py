@@ -22,6 +22,7 @@ from mcptasks.errors import BadPayload, ConfigurationError
 from mcptasks.model import Record, Undeclared, is_task_id, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.server import prelude, rounds, submission
+from mcptasks.server.audience import shown
 from mcptasks.server.bridge import Bridge
 from mcptasks.server.closing import Closing
 from mcptasks.server.intake import Call, Intake
@@ -138,7 +139,8 @@ class TasksExtension(Extension):
 
     async def get(self, ctx: Ctx, params: TaskIdParams) -> HandlerResult:
         """`tasks/get`: the task as it is now. Writes nothing."""
-        return detailed(await self._own(ctx, params.task_id))
+        record = await self._own(ctx, params.task_id)
+        return detailed(record, shown(ctx, record))
 
     async def update(self, ctx: Ctx, params: UpdateParams) -> HandlerResult:
         """`tasks/update`: valid answers to open questions are stored; with the last one the task moves on."""

@@ -7,21 +7,12 @@ from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.server.validation import wants_sampling_tools
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    INVALID_PARAMS,
-    CreateMessageRequest,
-    CreateMessageResult,
-    CreateMessageResultWithTools,
-    ElicitRequest,
-    ElicitResult,
-    InputRequest,
-    ListRootsResult,
-)
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from mcp_types import INVALID_PARAMS, InputRequest
+from pydantic import TypeAdapter, ValidationError
 
+from mcptasks.answers import result_type
 from mcptasks.model import Record
 from mcptasks.server.intake import Call, Intake
 from mcptasks.server.watch import PATIENCE_S
@@ -42,12 +33,12 @@ class Relay:
         self._asked = set[str]()
         self.failure: MCPError | None = None
 
-    def show(self, record: Record) -> None:
-        """The record's open questions are with the client, and no others."""
+    def show(self, record: Record, questions: Mapping[str, Any]) -> None:
+        """These of the record's open questions are with the client, and no others."""
         for key, scope in self._asking.items():
-            if key not in record.questions:
+            if key not in questions:
                 scope.cancel()
-        for key in record.questions:
+        for key in questions:
             if key not in self._asked:
                 self._asked.add(key)
                 self._group.start_soon(self._put, record, key)
@@ -81,14 +72,5 @@ class Relay:
         request = INPUT_REQUEST.validate_python(question, by_name=False)
         # With the call's id it goes out on the call's own stream, where there are several.
         metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
-        answer = await ctx.session.send_request(request, _result_type(request), metadata=metadata)
+        answer = await ctx.session.send_request(request, result_type(question), metadata=metadata)
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-def _result_type(request: InputRequest) -> type[BaseModel]:
-    if isinstance(request, ElicitRequest):
-        return ElicitResult
-    if not isinstance(request, CreateMessageRequest):
-        return ListRootsResult
-    tools_mode = wants_sampling_tools(request.params.tools, request.params.tool_choice)
-    return CreateMessageResultWithTools if tools_mode else CreateMessageResult

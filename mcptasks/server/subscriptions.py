@@ -33,6 +33,7 @@ from pydantic import ValidationError
 
 from mcptasks.errors import SchemaTooNew, Sealed, StoreUnavailable
 from mcptasks.model import Record, is_task_id, label
+from mcptasks.server.audience import shown
 from mcptasks.server.closing import Closing
 from mcptasks.server.news import News
 from mcptasks.server.owner import OwnerOf, owner_of
@@ -134,7 +135,7 @@ class Subscriptions:
     async def _tell(self, ctx: Ctx, task_id: str, record: Record | None, news: News) -> None:
         if record is not None and news.fresh(record):
             assert ctx.request_id is not None
-            notification = cast("Any", TaskNotification(params=pushed(record, ctx.request_id)))
+            notification = cast("Any", TaskNotification(params=pushed(record, shown(ctx, record), ctx.request_id)))
             await ctx.session.send_notification(notification, ctx.request_id)
             news.told(record)
         if record is None or record.status.terminal:

@@ -48,6 +48,7 @@ from tests.protocol.stub_server import (
     serve,
     working,
 )
+from tests.requirements import covers
 
 pytestmark = pytest.mark.anyio
 
@@ -263,6 +264,17 @@ async def test_a_question_nobody_answers_is_a_clear_error_every_time_and_leaves_
             with pytest.raises(TaskRefused):
                 await handle.result()
     assert stub.count("tasks/update") == stub.count("tasks/cancel") == 0
+
+
+@covers("C14")
+async def test_a_question_that_is_not_shown_to_this_client_is_a_clear_error() -> None:
+    """C14: it would wait for ever; but an answer may be accepted a moment before the task's status shows it."""
+    stub = StubTasks(asking("k"), when_answered("k", asking()), working(at=2), asking(at=3), asking(at=3))
+    async with connected(stub, Person()) as client:
+        with pytest.raises(TaskRefused, match=f"Task {LABEL} asks .* does not declare.*It keeps waiting") as caught:
+            await client.call_tool("durable")
+    assert caught.value.code == -32021
+    assert stub.count("tasks/cancel") == 0
 
 
 async def test_a_question_of_an_unknown_kind_is_refused_without_its_text() -> None:

@@ -9,14 +9,14 @@ from typing import Any, Final
 import pytest
 import redis
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import SamplingMessage, TextContent
+from mcp_types import SamplingMessage, TextContent, Tool
 
 import mcptasks
 from mcptasks import Tasks
 from mcptasks.settings import Settings
 from tests.requirements import covers
 from tests.support.house import Gate, house
-from tests.support.raw_client import RawClient, Reply
+from tests.support.raw_client import EVERYTHING, RawClient, Reply
 from tests.support.tools import Word, ask_both, ask_by_resolver, ask_by_returning, ask_first, ask_twice
 
 pytestmark = [
@@ -78,6 +78,16 @@ class Tools:
             message = SamplingMessage(role="user", content=TextContent(type="text", text="Say hi"))
             answer = await ctx.session.create_message([message], max_tokens=10)  # pyright: ignore[reportDeprecated]
             return str(answer.content)
+
+        @mcp.tool()
+        @tasks.durable()
+        async def ask_model_with_tools(ctx: Context) -> str:
+            message = SamplingMessage(role="user", content=TextContent(type="text", text="Look it up"))
+            tools = [Tool(name="look", input_schema={"type": "object"})]
+            answer = await ctx.session.create_message(  # pyright: ignore[reportDeprecated]
+                [message], max_tokens=10, tools=tools
+            )
+            return " ".join(block.type for block in answer.content_as_list)
 
         @mcp.tool()
         @tasks.durable()
@@ -319,14 +329,24 @@ async def test_a_client_is_not_asked_for_what_it_did_not_declare(
         assert state["error"]["data"] == {"requiredCapabilities": missing}
 
 
+#: A model that speaks and uses a tool, as only a model can answer that was given tools.
+SEVERAL: Final = {
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "hi"},
+        {"type": "tool_use", "id": "u1", "name": "look", "input": {"at": 1}},
+    ],
+    "model": "m",
+    "stopReason": "toolUse",
+}
+ONE: Final = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m", "stopReason": "endTurn"}
+
 ANSWERS: Final[list[tuple[str, Any, str]]] = [
     ("ask_url", {"action": "accept"}, "accept"),
     ("ask_roots", {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}, "2"),
-    (
-        "ask_model",
-        {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m", "stopReason": "endTurn"},
-        "hi",
-    ),
+    ("ask_model", ONE, "hi"),
+    ("ask_model_with_tools", ONE, "text"),
+    ("ask_model_with_tools", SEVERAL, "text tool_use"),
     ("ask_by_resolver", accept("word"), "word!"),
     ("ask_by_returning", accept("word"), "word! after round-1"),
     ("ask_first", accept("word"), "accept: word"),
@@ -339,13 +359,24 @@ async def test_every_kind_of_question_is_asked_and_answered(
     settings: Settings, tool: str, answer: Any, expected: str
 ) -> None:
     """SEP-2663: elicitation by form or URL, sampling and roots; in line, by resolver, by returning the question."""
-    async with house(settings, Tools()) as (home, client):
+    everything = {**EVERYTHING, "sampling": {"tools": {}}}
+    async with house(settings, Tools(), capabilities=everything) as (home, client):
         task_id = await client.start(tool, {"suffix": "!"})
         await home.fleet.settle()
         [key] = (await client.state(task_id))["inputRequests"]
         await client.update(task_id, {key: answer})
         await home.fleet.settle()
         assert expected in text(await client.state(task_id))
+
+
+@covers("P42")
+async def test_a_model_that_was_given_no_tools_answers_with_one_piece_of_content(settings: Settings) -> None:
+    """Ours: the SDK would raise on a list in every replay."""
+    async with house(settings, Tools()) as (home, client):
+        task_id = await client.start("ask_model")
+        await home.fleet.settle()
+        [key] = (await client.state(task_id))["inputRequests"]
+        assert "no result of sampling/createMessage" in (await client.update(task_id, {key: SEVERAL})).error["message"]
 
 
 @covers("N8", "C08", "B03")

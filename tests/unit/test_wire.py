@@ -163,16 +163,16 @@ def test_a_task_has_exactly_the_payload_of_its_status(
     """SEP-2663, GetTaskResult; what another status left in the record does not show."""
     leftovers: dict[str, Any] = {"questions": {"old": {}}, "result": {"old": 1}, "error": {"old": 1}}
     record = replace(RECORD, **(leftovers | changed))
-    assert wire.detailed(record) == {"resultType": "complete", "status": status, **TASK, **payload}
+    assert wire.detailed(record, record.questions) == {"resultType": "complete", "status": status, **TASK, **payload}
 
 
 @covers("P11", "P33")
 def test_an_unlimited_task_says_null_and_an_absent_message_says_nothing() -> None:
     """SEP-2663: ttlMs is required and may be null; optional members are absent, never null."""
-    unlimited = wire.detailed(replace(RECORD, ttl_ms=None))
+    unlimited = wire.detailed(replace(RECORD, ttl_ms=None), {})
     assert unlimited["ttlMs"] is None
     assert "statusMessage" not in unlimited
-    assert "statusMessage" not in wire.detailed(replace(RECORD, status_message=""))
+    assert "statusMessage" not in wire.detailed(replace(RECORD, status_message=""), {})
     assert wire.created(replace(RECORD, status_message="Half"))["statusMessage"] == "Half"
 
 
@@ -200,12 +200,12 @@ def test_progress_is_told_in_words_and_in_numbers(
 ) -> None:
     """SEP-2663 has `statusMessage`; the numbers stand in `_meta`, under a key of our own."""
     record = replace(RECORD, **({"progress": PROGRESS, "status_message": PROGRESS.text} | changed))
-    for shape in (wire.created(record), wire.detailed(record)):
+    for shape in (wire.created(record), wire.detailed(record, record.questions)):
         assert shape["statusMessage"] == message
         assert shape.get("_meta") == (None if told is None else {"mcptasks/progress": told})
-    pushed = wire.pushed(record, 7)["_meta"]
+    pushed = wire.pushed(record, record.questions, 7)["_meta"]
     assert pushed.get("mcptasks/progress") == told and pushed["io.modelcontextprotocol/subscriptionId"] == 7
-    read = wire.DetailedTask.model_validate(wire.detailed(record), by_name=False)
+    read = wire.DetailedTask.model_validate(wire.detailed(record, record.questions), by_name=False)
     progress = record.progress
     assert read.progress == (progress and replace(progress, rate=(told or {}).get("ratePerSecond")))
 
@@ -227,7 +227,7 @@ def test_progress_is_told_in_words_and_in_numbers(
 )
 def test_what_another_server_calls_progress_costs_nobody_the_task(meta: dict[str, Any] | None) -> None:
     """A client reads whatever it is sent."""
-    read = wire.DetailedTask.model_validate(wire.detailed(RECORD) | {"_meta": meta}, by_name=False)
+    read = wire.DetailedTask.model_validate(wire.detailed(RECORD, {}) | {"_meta": meta}, by_name=False)
     assert read.progress is None
 
 
@@ -235,13 +235,13 @@ def test_of_what_another_server_tells_the_usable_part_is_used() -> None:
     """An odd total or time does not spoil the number beside it."""
     told = {"progress": 1, "total": "9", "message": 3, "ratePerSecond": float("inf"), "reportedAt": "noon"}
     meta = {"_meta": {"mcptasks/progress": told}}
-    read = wire.DetailedTask.model_validate(wire.detailed(RECORD) | meta, by_name=False)
+    read = wire.DetailedTask.model_validate(wire.detailed(RECORD, {}) | meta, by_name=False)
     assert read.progress == Progress(1)
 
 
 def test_every_status_has_its_word_on_the_wire() -> None:
     """A new one must not be forgotten here."""
-    assert {wire.detailed(replace(RECORD, status=status))["status"] for status in Status} == {
+    assert {wire.detailed(replace(RECORD, status=status), {})["status"] for status in Status} == {
         "working",
         "input_required",
         "completed",
@@ -267,7 +267,7 @@ def test_a_question_goes_out_as_it_was_asked() -> None:
 # ------------------------------------------------------------------------------------------------ the client's side
 
 
-@pytest.mark.parametrize("shape", [wire.created(RECORD), wire.detailed(RECORD)], ids=["create", "get"])
+@pytest.mark.parametrize("shape", [wire.created(RECORD), wire.detailed(RECORD, {})], ids=["create", "get"])
 def test_the_client_reads_what_the_server_sends(shape: dict[str, Any]) -> None:
     """Both ends of one wire."""
     model = wire.CreateTaskResult if shape["resultType"] == "task" else wire.DetailedTask
