@@ -70,7 +70,8 @@ class Operations:
 
         Raises:
             BadAnswer: an answer does not satisfy its question, or its question is not open; nothing was stored. Only
-                if somebody else answers at the same moment, the others may have been.
+                if somebody else answers at the same moment, the others may have been. (One whose time is up, and
+                which no sweep has closed, is passed over without a word if others are answered with it.)
             TooLarge: one is over `settings.answer_max`.
             UnknownTask: there is no such task.
         """

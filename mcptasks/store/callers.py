@@ -154,7 +154,7 @@ class CallerTransitions(Transitions):
     async def answer(
         self, task_id: str, owner: str | None, answers: Mapping[str, Any], message: Envelope | None = None
     ) -> Next:
-        """Each answer whose key is still open is stored; with the last one the task moves on.
+        """Each answer whose key is still open, and in time, is stored; with the last one the task moves on.
 
         QUEUED (send the hint, if there is one: a given `message` was pushed already) | WOKEN (a run has them) |
         PARTIAL | IGNORED | GONE (unknown or not the owner's). `owner=None` is the operator, who may have nothing to

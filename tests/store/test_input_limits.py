@@ -124,6 +124,27 @@ async def test_a_question_may_be_answered_by_the_clock(store: TaskStore, peek: P
     assert again.record.attempt == 1
 
 
+@covers("W4", "P41", "P43")
+@pytest.mark.parametrize("owner", [ANN, None], ids=["caller", "operator"])
+async def test_an_answer_that_comes_too_late_is_none_though_no_sweep_has_closed_its_question(
+    store: TaskStore, peek: Peek, owner: str | None
+) -> None:
+    """W4: an approval has its own deadline, by the store's clock, however long no sweeper comes by."""
+    claim = await limited(store, CANCELS, CANCELS, None)
+    run_out(peek, claim.task_id, "q0", at=peek.now_ms())
+    before = peek.stored(claim.task_id)
+    assert await store.answer(claim.task_id, owner, {"q0": "late"}) == Next("IGNORED")
+    assert peek.stored(claim.task_id) == before
+    assert await store.answer(claim.task_id, owner, {"q0": "late", "q1": "in time"}) == Next("PARTIAL")
+    assert (await store.answer(claim.task_id, owner, {"q2": "at any time"})).outcome == "PARTIAL"
+    assert await store.reap(claim.task_id) == Next("QUEUED", hint(claim.task_id, 2))
+    assert (await store.journal(claim.task_id)).answers == {
+        "q0": {"action": "cancel"},
+        "q1": "in time",
+        "q2": "at any time",
+    }
+
+
 @covers("W4")
 async def test_a_held_run_goes_on_with_the_clocks_answer(
     store: TaskStore, peek: Peek, heard: Callable[[], list[str]]

@@ -128,7 +128,8 @@ class Life:
     def answer(self, at: Window, owner: str, answers: Mapping[str, int]) -> Answer:
         if self.gone or owner != OWNER:
             return ("GONE",)
-        return self._take(at, answers)
+        out_of_time = {key for key, (due, _) in self.limits.items() if due == PAST}
+        return self._take(at, {key: answer for key, answer in answers.items() if key not in out_of_time})
 
     def _take(self, at: Window, answers: Mapping[str, Any]) -> Answer:
         hits = [key for key in answers if key in self.open]

@@ -384,6 +384,20 @@ class RunOut(Move):
 
 
 @dataclass(frozen=True)
+class ComeEarly(Move):
+    """The sweeper comes before any of the task's moments. Only for one that has a ttl."""
+
+    def expect(self, life: Life, at: Window) -> Answer:
+        life.places["expiry"] = PAST
+        return ()
+
+    async def do(self, store: TaskStore, task_id: str) -> Answer:
+        client: Any = store.connection.client
+        await client.zadd(store.keys.expiry, {task_id: 1}, xx=True)
+        return ()
+
+
+@dataclass(frozen=True)
 class Vanish(Move):
     """Redis has dropped the task's keys, because their time was over."""
 

@@ -11,6 +11,7 @@ from tests.support.life import OWNER, Life
 from tests.support.moves import (
     Ask,
     Cancel,
+    ComeEarly,
     CreateAgain,
     Finish,
     Give,
@@ -77,7 +78,8 @@ SCENES: Final = MappingProxyType(
         "parked, one limit over": (*_LIMITED, RunOut("a")),
         "parked, its limits over": (*_LIMITED, RunOut("a"), RunOut("b")),
         "parked, a limit over that fails it": (*_RUNS, Ask(1, ("a", "b"), limit="fail"), RunOut("b")),
-        "parked, answered before its limit": (*_LIMITED, RunOut("a"), Give({"a": 1})),
+        "parked, answered after its limit": (*_LIMITED, RunOut("a"), Give({"a": 1, "b": 2})),
+        "parked, looked at too early": (*_LIMITED, Give({"a": 1}), ComeEarly()),
         "held, its limits over": (*_HELD_LIMITED, RunOut("a"), RunOut("b")),
         "held, cancel asked and its limit over": (*_HELD_LIMITED, Cancel(why="First"), RunOut("a")),
         "held, its worker lost and its limit over": (*_HELD_LIMITED, RunOut("a"), Pass("leases")),

@@ -1,4 +1,5 @@
--- The answers are stored, each under a key that was still open; with the last one the task moves on by itself.
+-- The answers are stored, each under a key that was still open and whose time was not up; with the last one the task
+-- moves on by itself.
 --
 -- KEYS: task, journal, unsent, leases, countdowns, broker_queue
 -- ARGV: task_id, owner, operator, resend_ms, wakes, message, answers...
@@ -7,7 +8,15 @@
 local r = redis.call('HMGET', task, 'owner', 'status')
 if not r[1] or r[1] ~= owner and operator ~= '1' then return {'GONE'} end
 if TERMINAL[r[2]] then return {'IGNORED'} end
-local word, open = take_answers(k, task_id, answers, resend_ms, wakes)
+local timely = {}
+for i = 1, #answers, 2 do
+  local due = redis.call('HGET', task, 'd:' .. answers[i])
+  -- A deadline is one, also where no sweeper came by yet; what happens then was settled with the question, and is reap's.
+  if not due or tonumber(string.match(due, '^%d+')) > now then
+    timely[#timely + 1], timely[#timely + 2] = answers[i], answers[i + 1]
+  end
+end
+local word, open = take_answers(k, task_id, timely, resend_ms, wakes)
 if word ~= 'QUEUED' then return {word, open} end
 -- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the sweeper sends one.
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end
