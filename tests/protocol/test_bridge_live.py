@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.context import ClientRequestContext
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitRequestParams, ElicitResult, ErrorData
+from mcp_types import ElicitRequestParams, ElicitResult, ErrorData, LoggingMessageNotificationParams
 
 from mcptasks import Operations, Tasks
 from mcptasks.errors import StoreUnavailable
@@ -24,7 +24,7 @@ from mcptasks.server import refusals
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
-from tests.support.house import Gate, house
+from tests.support.house import Gate, house, ordinary
 from tests.support.person import person
 from tests.support.raw_client import LegacyClient, RawClient
 from tests.support.tools import Word, ask_both, ask_by_resolver, ask_by_returning, ask_first
@@ -32,7 +32,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:The (roots|sampling) capability is deprecated"),
+    pytest.mark.filterwarnings("ignore:The (roots|sampling|logging) capability is deprecated"),
 ]
 
 
@@ -52,6 +52,12 @@ class Tools:
             await ctx.report_progress(1, 3, "stands")
             await self.gate.wait()
             return "stood"
+
+        @mcp.tool()
+        @tasks.durable()
+        async def talks(ctx: Context) -> str:
+            await ctx.info("a log line")  # pyright: ignore[reportDeprecated] - tools still do
+            return "said"
 
         @mcp.tool()
         @tasks.durable()
@@ -262,6 +268,21 @@ async def test_progress_is_told_live(settings: Settings) -> None:
         result = await client.call_tool("stands", progress_callback=on_progress)
     assert result.structured_content == {"result": "stood"}
     assert told == [(1, 3, "stands")]
+
+
+async def test_log_messages_are_not_told(settings: Settings) -> None:
+    """docs/compatibility.md: a difference. Live an older client gets them all."""
+    heard = list[str]()
+
+    async def on_log(params: LoggingMessageNotificationParams) -> None:
+        heard.append(str(params.data))
+
+    async with house(settings, Tools()) as (home, _), home.fleet.delivering():
+        for mcp in (ordinary(Tools()), home.mcp):
+            async with person(mcp, mode="legacy", logging_callback=on_log) as client:
+                assert (await client.call_tool("talks")).structured_content == {"result": "said"}
+                heard.append("the result")
+    assert heard == ["a log line", "the result", "the result"]
 
 
 @covers("P53")
