@@ -15,11 +15,11 @@ from mcptasks.times import InputLimit
 #: Version of the stored record. A reader refuses a newer one (`SchemaTooNew`) instead of misreading it.
 SCHEMA_VERSION: Final = 1
 
-#: The ids' alphabet is URL- and header-safe; 32 characters of it carry 192 bits of chance (SEP-2663 asks for 128).
+#: The ids' alphabet is URL- and header-safe; 32 characters of it carry 191 bits of chance (SEP-2663 asks for 128).
 _ID_BYTES: Final = 24
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
-#: How much of an id may be shown to people who are not its owner (Celery's id, logs): 60 of its 192 bits.
+#: How much of an id may be shown to people who are not its owner (Celery's id, logs): 60 of its 191 bits.
 _LABEL_CHARS: Final = 10
 
 #: Where a modern request's `_meta` says who its client is and what that can do.
@@ -76,8 +76,13 @@ class Undeclared(StrEnum):
 
 
 def new_task_id() -> str:
-    """A fresh id: 192 random bits. Without authentication it is a bearer secret (protocol.md P81)."""
-    return secrets.token_urlsafe(_ID_BYTES)
+    """A fresh id: 191 random bits. Without authentication it is a bearer secret (protocol.md P81).
+
+    It never begins with a dash: command lines, ours and other people's, take that for an option.
+    """
+    while (task_id := secrets.token_urlsafe(_ID_BYTES)).startswith("-"):
+        pass
+    return task_id
 
 
 def is_task_id(text: str) -> bool:
