@@ -55,6 +55,8 @@ class Policy:
     queue: str | None = None
     #: Wall-clock limit of one run; waiting for a person does not count.
     time_limit_ms: int | None = None
+    #: How long a run may go on without anything that moves; waiting for a person does not count.
+    idle_limit_ms: int | None = None
     #: After a cancel the run has this long before the task is settled without it. None: it may take its time.
     cancel_grace_ms: int | None = None
     #: How long a run that asked something keeps its worker, waiting for answers, before it parks; over all questions.
@@ -73,7 +75,7 @@ class Policy:
 
     @property
     def grace_ms(self) -> int:
-        """How long a run that hit its time limit may clean up before its slot is taken from it."""
+        """How long a run that hit one of its limits may clean up before its slot is taken from it."""
         return self.cancel_grace_ms if self.cancel_grace_ms is not None else DEFAULT_GRACE_MS
 
     @property
@@ -98,9 +100,13 @@ class PolicyOptions(TypedDict, total=False):
     """The Celery queue. Default: the settings'."""
     time_limit: Duration
     """Wall-clock limit of one run; waiting for a person does not count. Default: none."""
+    idle_limit: Duration
+    """How long a run may go on without progress; waiting for a person does not count. Progress is a `report_progress`
+    with a higher number than this run has told before, the end of a step, and an answer; a status text, a log line or
+    the worker's heartbeat is none. Default: none."""
     cancel_grace: Duration
     """How long a run may take to stop after a cancel before the task is settled without it (default: as long as it
-    likes), and after its time limit (default: 5 s)."""
+    likes), and after its time limit or idle limit (default: 5 s)."""
     hold: Duration
     """How long a run that asked something keeps its worker for the answers, over all its questions, before it parks.
     Default: not at all."""
@@ -149,6 +155,11 @@ def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
     prelude = int(options.get("prelude", 0))
     if prelude < 0:
         raise ConfigurationError("prelude must be True, False, or a number of rounds")
+    time_limit_ms, idle_limit_ms = _optional_ms(options.get("time_limit")), _optional_ms(options.get("idle_limit"))
+    if time_limit_ms is not None and idle_limit_ms is not None and time_limit_ms <= idle_limit_ms:
+        raise ConfigurationError(
+            f"idle_limit ({idle_limit_ms} ms) is no shorter than time_limit ({time_limit_ms} ms): it would never come"
+        )
     if options.get("unlimited") and "ttl" in options:
         raise ConfigurationError("ttl and unlimited=True contradict each other; give one")
     return Policy(
@@ -156,7 +167,8 @@ def make_policy(**options: Unpack[PolicyOptions]) -> Policy:
         ttl_ms=_optional_ms(options.get("ttl")),
         unlimited=options.get("unlimited", False),
         queue=options.get("queue"),
-        time_limit_ms=_optional_ms(options.get("time_limit")),
+        time_limit_ms=time_limit_ms,
+        idle_limit_ms=idle_limit_ms,
         cancel_grace_ms=_optional_ms(options.get("cancel_grace")),
         hold_ms=_optional_ms(options.get("hold")) or 0,
         max_attempts=1 if on_worker_lost == "fail" else attempts,
@@ -211,6 +223,11 @@ def check_ttl(policy: Policy, default_ttl_ms: int) -> None:
         raise ConfigurationError(
             f"ttl ({ttl_ms} ms) is shorter than time_limit with its grace ({policy.hard_limit_ms} ms): "
             "the task would expire while it may still run"
+        )
+    if not policy.unlimited and policy.idle_limit_ms is not None and ttl_ms <= policy.idle_limit_ms:
+        raise ConfigurationError(
+            f"ttl ({ttl_ms} ms) is no longer than idle_limit ({policy.idle_limit_ms} ms): "
+            "the task would expire before the limit comes"
         )
     if not policy.unlimited and policy.input_timeout_ms is not None and ttl_ms <= policy.input_timeout_ms:
         raise ConfigurationError(

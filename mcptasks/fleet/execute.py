@@ -10,6 +10,7 @@ from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.isolation import LoneProcess, wants_isolation
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Claim, Hint, Reason, Status, label
+from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.outcome import (
     Cancelled,
     Completed,
@@ -26,7 +27,7 @@ from mcptasks.runtime.outcome import (
 )
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.runner import Run
-from mcptasks.runtime.watchdog import Interrupt, Stop
+from mcptasks.runtime.watchdog import Stop
 from mcptasks.store.base import Next
 from mcptasks.store.runs import new_nonce
 from mcptasks.wire import dumps

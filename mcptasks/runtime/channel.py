@@ -26,6 +26,7 @@ from mcptasks.errors import ReplayMismatch
 from mcptasks.model import Journal, Question, Submission, Timer
 from mcptasks.policy import Policy
 from mcptasks.runtime.asking import limit_of
+from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.lanes import current_lane
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import Replay, question_label
@@ -72,6 +73,7 @@ class TaskChannel:
         request: Request | None,
         now_ms: Callable[[], int],
         policy: Policy,
+        interrupt: Interrupt,
     ) -> None:
         self.transport = TransportContext(
             kind="mcptasks",
@@ -90,6 +92,7 @@ class TaskChannel:
         self._reporter = reporter
         self._now_ms = now_ms
         self._policy = policy
+        self._interrupt = interrupt
         self._waiting: dict[str, tuple[Question, asyncio.Event]] = {}
         self._timers: dict[str, Timer] = {}
         #: Set while something waits for the runner.
@@ -167,7 +170,11 @@ class TaskChannel:
         """Dropped: progress and log notifications are not for tasks (SEP-2663), and nobody listens here for others."""
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """The progress becomes the task's status message, unless an earlier pass already told it."""
+        """The progress becomes the task's status message, unless an earlier pass already told it.
+
+        Also in a replay the tool gets on: what was told before was done again.
+        """
+        self._interrupt.progressed(progress)
         if not (self._replay.replaying or self.parked):
             self._reporter.report(progress, total, message)
 
@@ -184,6 +191,10 @@ class TaskChannel:
             self._steps.discard(mine)
             self._look_around()
             _step.reset(reset)
+
+    def step_done(self) -> None:
+        """The tool has got on by a step."""
+        self._interrupt.moved()
 
     async def give_up(self, why: str) -> NoReturn:
         """The task fails with this reason, whatever the tool would make of an exception."""
@@ -252,6 +263,7 @@ class TaskChannel:
     def deliver(self, journal: Journal) -> None:
         """The suspended calls whose answers the journal now has go on."""
         self._replay.extend(journal)
+        self._interrupt.moved()
         for key in [key for key in self._waiting if key in journal.answers]:
             self._waiting.pop(key)[1].set()
         if not self._waiting and not self._timers:

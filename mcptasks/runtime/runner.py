@@ -17,12 +17,12 @@ from mcptasks import seams
 from mcptasks.errors import Sealed
 from mcptasks.model import Claim, Journal, label
 from mcptasks.policy import Policy, policy_of
+from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Sleeping, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.skew import no_key, no_such_tool, other_version
 from mcptasks.runtime.tool_pass import Job, ToolPass
-from mcptasks.runtime.watchdog import Interrupt
 from mcptasks.store.base import Next
 from mcptasks.store.records import LockedClaim
 from mcptasks.store.store import TaskStore
@@ -69,7 +69,7 @@ class Run:
             submission=submission,
             policy=policy_of(tool.fn) or Policy(),
             interrupt=self.interrupt,
-            reporter=Reporter(self._store, claim, asyncio.get_running_loop().time),
+            reporter=Reporter(self._store, claim, lambda: self.interrupt.now_s),
             now_ms=self._now_ms,
         )
         try:

@@ -165,6 +165,7 @@ class _Step:
         word, stands = await self._unbroken(answer)
         if word not in ("RECORDED", "KNOWN"):
             raise ClaimLost(f"Step {self._key!r} is not recorded: this run lost its task ({word})")
+        run.channel.step_done()
         return json.loads(stands)
 
     async def _unbroken(self, work: Awaitable[T]) -> T:

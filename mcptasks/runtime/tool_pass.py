@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,21 +15,19 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, InputRequiredResult
 from mcptasks import seams
 from mcptasks.capabilities import require_capability
 from mcptasks.errors import Cancelled as CancelledInTool
-from mcptasks.model import Claim, Journal, Question, Reason, Submission
+from mcptasks.model import Claim, Journal, Question, Submission
 from mcptasks.policy import Policy
 from mcptasks.runtime import detached
 from mcptasks.runtime.asking import limit_of
 from mcptasks.runtime.channel import TaskChannel
 from mcptasks.runtime.current import CurrentRun, current_run
+from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.lanes import lane
 from mcptasks.runtime.outcome import (
     Asked,
-    Cancelled,
     End,
     Failed,
-    Interrupted,
     Retrying,
-    Superseded,
     cannot_go_on,
     error,
 )
@@ -39,7 +36,8 @@ from mcptasks.runtime.replay import SAME_AGAIN, Replay, question_label
 from mcptasks.runtime.results import completed, failed
 from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.skew import other_arguments, other_version
-from mcptasks.runtime.watchdog import Interrupt, Stop, grace_s
+from mcptasks.runtime.stopping import stopped
+from mcptasks.runtime.watchdog import Decision, Do, Limits
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from mcptasks.wire import clean
@@ -76,7 +74,9 @@ class ToolPass:
         self._job = job
         self._replay = Replay(journal)
         request = detached.request_of(job.submission.headers)
-        self._channel = TaskChannel(job.submission, self._replay, job.reporter, request, job.now_ms, job.policy)
+        self._channel = TaskChannel(
+            job.submission, self._replay, job.reporter, request, job.now_ms, job.policy, job.interrupt
+        )
         params = detached.call_params(job.submission, journal)
         self._context = detached.context(job.submission, self._channel, job.lifespan, request, params)
         self._tool = seams.get_tool(job.mcp, job.submission.tool)
@@ -84,34 +84,48 @@ class ToolPass:
         self._scope = anyio.CancelScope()
         self._current = CurrentRun(job.claim, self._replay, self._channel, job.store, lambda: job.interrupt.requested)
         self._versions = other_version(job.claim.record, job.store.settings.version or job.mcp.version)
-        self._left_s = None if job.policy.time_limit_ms is None else job.policy.time_limit_ms / 1000
+        self._limits = Limits.of(job.policy)
         self._task: asyncio.Task[CallToolResult | InputRequiredResult | None] | None = None
         #: True when the tool still runs although the pass is over: its thread or coroutine could not be stopped.
         self.stuck = False
 
     async def advance(self) -> End | Asked:
         """Runs until the tool ends, asks something new, or has to stop. Never raises for the tool's reasons."""
+        loop, interrupt = asyncio.get_running_loop(), self._job.interrupt
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._call())
-            # Looked at here once, so that a pass nobody waits for any more does not report its end as an unseen error.
+            interrupt.begin(self._limits)
+            self._task = loop.create_task(self._call())
+            # A pass that nobody waits for any more must not report its end as an unseen error.
             self._task.add_done_callback(_seen)
-        async with self._running_until(self._channel.settled()) as asked:
-            await asyncio.wait({self._task, *asked}, return_when=asyncio.FIRST_COMPLETED)
-            if self._channel.mismatch is not None:
-                await self.abandon()
-                return cannot_go_on(self._channel.mismatch + self._versions)
-            if self._task.done():
-                return self._end()
-            if self._job.interrupt.requested:
-                return await self.stop()
-            return Asked(tuple(self._channel.waiting), timers=tuple(self._channel.timers))
+        asked = loop.create_task(self._channel.settled())
+        with interrupt.work():
+            try:
+                while True:
+                    decision = self._look(self._task)
+                    if self._channel.mismatch is not None:
+                        await self.abandon()
+                        return cannot_go_on(self._channel.mismatch + self._versions)
+                    if self._task.done():
+                        return self._end(decision)
+                    if decision.do is not Do.RUN:
+                        return await self.stop()
+                    if asked.done():
+                        return Asked(tuple(self._channel.waiting), timers=tuple(self._channel.timers))
+                    await interrupt.news(decision, (self._task, asked))
+            finally:
+                asked.cancel()
 
     async def steps_done(self) -> bool:
         """No step is under way, so the pass can be let go; False: one is, and the run is to stop."""
-        if not self._channel.steps_done.is_set():
-            async with self._running_until(self._channel.steps_done.wait()) as done:
-                await asyncio.wait(done, return_when=asyncio.FIRST_COMPLETED)
-        return self._channel.steps_done.is_set()
+        interrupt, steps_done = self._job.interrupt, self._channel.steps_done
+        if steps_done.is_set():
+            return True
+        done = asyncio.get_running_loop().create_task(steps_done.wait())
+        with interrupt.work():
+            while not done.done() and (decision := interrupt.look()).do is Do.RUN:
+                await interrupt.news(decision, (done,))
+        done.cancel()
+        return steps_done.is_set()
 
     def deliver(self, journal: Journal) -> None:
         """The tool goes on with these answers, live; call `advance` next."""
@@ -119,26 +133,24 @@ class ToolPass:
 
     async def stop(self) -> End:
         """The tool was asked to stop, and has stopped or its grace is over."""
+        interrupt, told = self._job.interrupt, 0
         if self._task is None or self._task.done():  # it returned its questions: nothing of it runs
-            return self._stopped()
-        interrupt, seen = self._job.interrupt, 0
-        while True:
-            # A thread cannot be interrupted; it looks at `cancelled()`.
-            if len(interrupt.kinds) > seen and not self._sync:
-                self._task.cancel()
-            seen = len(interrupt.kinds)
-            news = asyncio.get_running_loop().create_task(interrupt.wait(seen))
-            grace = grace_s(interrupt.kinds, self._job.policy)
-            await asyncio.wait({self._task, news}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-            more = news.done()
-            news.cancel()
-            if self._task.done():
-                end = self._end()
-                # A tool that answers its interruption with a question has stopped all the same.
-                return self._stopped() if isinstance(end, Asked) else end
-            if not more:
-                self.stuck = True
-                return self._stopped(timed_out=True)
+            return self._stopped(interrupt.look())
+        with interrupt.work():
+            while True:
+                decision = self._look(self._task)
+                if self._task.done():
+                    end = self._end(decision)
+                    # A tool that answers its interruption with a question has stopped all the same.
+                    return self._stopped(decision) if isinstance(end, Asked) else end
+                if decision.do is Do.LEAVE:
+                    self.stuck = True
+                    return self._stopped(decision)
+                # A thread cannot be interrupted; it looks at `cancelled()`.
+                if len(decision.asked) > told and not self._sync:
+                    self._task.cancel()
+                told = len(decision.asked)
+                await interrupt.news(decision, (self._task,))
 
     async def abandon(self) -> None:
         """The pass is over without an end and its outcome is void: the tool will run again from the top.
@@ -153,23 +165,6 @@ class ToolPass:
 
     # -------------------------------------------------------------------------------------------- inside
 
-    @asynccontextmanager
-    async def _running_until(self, news: Coroutine[Any, Any, Any]) -> AsyncGenerator[set[asyncio.Task[Any]]]:
-        """Inside the block the tool's time runs; what ends it is the news, or that the run is to stop."""
-        loop = asyncio.get_running_loop()
-        started, left_s = loop.time(), self._left_s
-        limit = None if left_s is None else loop.call_later(left_s, self._job.interrupt.request, Stop.WALL)
-        waits = {loop.create_task(news), loop.create_task(self._job.interrupt.wait())}
-        try:
-            yield waits
-        finally:
-            for wait in waits:
-                wait.cancel()
-            if limit is not None and left_s is not None:
-                limit.cancel()
-                # Only running counts: waiting for a person does not use up the tool's time.
-                self._left_s = max(0.0, left_s - (loop.time() - started))
-
     async def _call(self) -> CallToolResult | InputRequiredResult | None:
         job = self._job
         current_run.set(self._current)
@@ -180,27 +175,18 @@ class ToolPass:
             raise ToolExited(f"The tool ended its process ({type(exc).__name__})") from exc
         return None  # the scope swallowed its own cancellation: the pass was abandoned
 
-    def _stopped(self, *, timed_out: bool = False) -> End:
-        match self._job.interrupt.kind:
-            case Stop.CANCEL:
-                return Cancelled(Reason.CANCEL_TIMEOUT if timed_out else Reason.CANCELLED)
-            case Stop.WALL:
-                limit_s = (self._job.policy.time_limit_ms or 0) / 1000
-                text = f"The tool {self._job.submission.tool} ran into its time limit of {limit_s:g} s"
-                return Failed(error(INTERNAL_ERROR, text), Reason.WALL_TIMEOUT)
-            case Stop.SHUTDOWN:
-                return Interrupted()
-            case Stop.LOST:
-                return Superseded("LOST")
-            case None:
-                return Failed(error(INTERNAL_ERROR, f"The tool {self._job.submission.tool} cancelled itself"))
+    def _look(self, task: asyncio.Task[Any]) -> Decision:
+        if task.done():
+            self._job.interrupt.ended()
+        return self._job.interrupt.look()
 
-    def _end(self) -> End | Asked:
+    def _stopped(self, decision: Decision) -> End:
+        return stopped(decision, self._job.submission.tool, self._job.policy)
+
+    def _end(self, decision: Decision) -> End | Asked:
         assert self._task is not None
-        kind = self._job.interrupt.kind
-        if kind in (Stop.WALL, Stop.LOST):
-            # A result that comes after the limit does not undo the limit; one of a lost run counts for nothing.
-            return self._stopped()
+        if decision.void:
+            return self._stopped(decision)
         try:
             result = self._task.result()
         except MCPError as exc:
@@ -209,7 +195,7 @@ class ToolPass:
             return Failed(error(INTERNAL_ERROR, str(exc) or f"The tool ran out of memory ({type(exc).__name__})"))
         except BaseException as exc:
             if _is_stop(exc):
-                return self._stopped()
+                return self._stopped(decision)
             return Failed(error(INTERNAL_ERROR, f"The tool ended with {type(exc).__name__}"))
         if isinstance(result, InputRequiredResult):
             return self._returned(result)

@@ -106,6 +106,18 @@ def test_a_prelude_is_a_number_of_rounds() -> None:
     assert [make_policy(prelude=rounds).prelude for rounds in (False, True, 3)] == [0, 1, 3]
 
 
+@covers("W4", "C13")
+def test_an_idle_limit_is_shorter_than_what_ends_the_task_anyway() -> None:
+    """Else it would never come, and its author believes that it does."""
+    assert make_policy(idle_limit="1m", time_limit="1h").idle_limit_ms == 60_000
+    with pytest.raises(ConfigurationError, match=r"idle_limit \(3600000 ms\) is no shorter than time_limit"):
+        make_policy(idle_limit="1h", time_limit="1h")
+    check_ttl(Policy(idle_limit_ms=59_999), 60_000)
+    check_ttl(Policy(idle_limit_ms=60_000, unlimited=True), 60_000)
+    with pytest.raises(ConfigurationError, match="would expire before the limit comes"):
+        check_ttl(Policy(idle_limit_ms=60_000), 60_000)
+
+
 @covers("W4")
 @pytest.mark.parametrize(
     ("policy", "fits"),
