@@ -121,7 +121,7 @@ class Intake:
         Raises:
             MCPError: -32602, the owner has no such task.
         """
-        if await answering(lambda: self._store.cancel(task_id, owner, "Cancelled by the client")) == "GONE":
+        if await answering(lambda: self._store.cancel(task_id, owner)) == "GONE":
             raise not_found()
 
     def _first_hint(self, call: Submission, policy: Policy) -> Hint:

@@ -16,6 +16,9 @@ from mcptasks.wire import clean, dumps
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
 EXPIRY_GRACE_MS: Final = 60_000
 
+#: The status message of a task that its client cancelled.
+BY_CLIENT: Final = "Cancelled by the client"
+
 
 @dataclass(frozen=True, slots=True)
 class Created:
@@ -184,11 +187,13 @@ class CallerTransitions(Transitions):
         unsent = reply[0] == "QUEUED" and message is None
         return Next(reply[0], hint_for(task_id, *reply[1:]) if unsent else None)
 
-    async def cancel(self, task_id: str, owner: str | None, message: str) -> str:
+    async def cancel(self, task_id: str, owner: str | None, reason: str | None = None) -> str:
         """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE.
 
-        `owner=None` is the operator. `message` becomes the status message of the cancelled task.
+        `owner=None` is the operator. `reason` becomes the status message of the cancelled task; None: the client's wish.
         """
+        # Whoever may cancel need not have the right keys: what nobody worded is for everybody to read.
+        message = BY_CLIENT if reason is None else self.seal.seal(task_id, "msg", clean(reason))
         reply = await self.run_script(
             "cancel",
             {**self.own(task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
@@ -197,7 +202,7 @@ class CallerTransitions(Transitions):
                 "owner": owner,
                 "operator": "1" if owner is None else "",
                 "wakes": self.keys.wakes,
-                "message": self.seal.seal(task_id, "msg", clean(message)),
+                "message": message,
             },
         )
         return reply[0]
