@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
 from mcptasks.answers import checked
-from mcptasks.errors import BadAnswer, UnknownTask
+from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
 from mcptasks.model import Record, is_task_id, label
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
@@ -86,12 +87,13 @@ class Operations:
     async def cancel_all(self, reason: str) -> int:
         """Every unfinished task is cancelled or told to stop, with the reason as its status message.
 
-        Returns how many were signalled. Admission stays as it is.
+        Returns how many were signalled. Admission stays as it is, and so do tasks of a newer mcptasks.
         """
         signalled, with_a_worker = 0, await self._store.in_hand()
         # Those that wait go first: a slot that a cancelled run frees must not begin what is to be cancelled next.
         for task_id in sorted(await self._store.active(), key=with_a_worker.__contains__):
-            signalled += await self._store.cancel(task_id, None, reason) in ("CANCELLED", "REQUESTED")
+            with suppress(SchemaTooNew):
+                signalled += await self._store.cancel(task_id, None, reason) in ("CANCELLED", "REQUESTED")
         return signalled
 
     async def drained(self) -> None:

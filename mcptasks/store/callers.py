@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast
 
 from mcptasks.errors import TooLarge
-from mcptasks.model import SCHEMA_VERSION, Envelope, Guard, Record, Status, Submission
+from mcptasks.model import Envelope, Guard, Record, Status, Submission
 from mcptasks.policy import Policy
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
-from mcptasks.store.records import read_record, seal_guard
+from mcptasks.store.records import newer, read_record, seal_guard
 from mcptasks.wire import clean, dumps
 
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
@@ -93,7 +93,6 @@ class CallerTransitions(Transitions):
                 "max_attempts": policy.max_attempts,
                 "hard_limit_ms": policy.hard_limit_ms,
                 "grace_ms": EXPIRY_GRACE_MS,
-                "schema": SCHEMA_VERSION,
                 "version": clean(version),
                 "idem_digest": None if idempotency_key is None else digests[0],
                 "message": None if message is None else message.payload,
@@ -166,6 +165,7 @@ class CallerTransitions(Transitions):
         Raises:
             TooLarge: one answer is over `settings.answer_max`; none of them was stored.
             BadPayload: an answer is not JSON.
+            SchemaTooNew: a newer mcptasks wrote the task.
         """
         reply = await self.run_script(
             "answer",
@@ -184,13 +184,18 @@ class CallerTransitions(Transitions):
                 "answers": self._flat(task_id, answers),
             },
         )
+        if reply[0] == "NEWER":
+            raise newer(task_id, reply[1])
         unsent = reply[0] == "QUEUED" and message is None
         return Next(reply[0], hint_for(task_id, *reply[1:]) if unsent else None)
 
     async def cancel(self, task_id: str, owner: str | None, reason: str | None = None) -> str:
         """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE.
 
-        `owner=None` is the operator. `reason` becomes the status message of the cancelled task; None: the client's wish.
+        `owner=None` is the operator. `reason` becomes the status message of the cancelled task; None: the client's.
+
+        Raises:
+            SchemaTooNew: a newer mcptasks wrote the task.
         """
         # Whoever may cancel need not have the right keys: what nobody worded is for everybody to read.
         message = BY_CLIENT if reason is None else self.seal.seal(task_id, "msg", clean(reason))
@@ -205,6 +210,8 @@ class CallerTransitions(Transitions):
                 "message": message,
             },
         )
+        if reply[0] == "NEWER":
+            raise newer(task_id, reply[1])
         return reply[0]
 
     async def _stored_under(self, idem: str, digests: Sequence[str]) -> bool:

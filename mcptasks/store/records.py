@@ -29,6 +29,14 @@ def pairs(flat: Sequence[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def newer(task_id: str, schema: str) -> SchemaTooNew:
+    """The error for a record of that version."""
+    return SchemaTooNew(
+        f"Task {label(task_id)} was written by a newer mcptasks (schema {schema}, this one reads {SCHEMA_VERSION}). "
+        "It is left untouched; upgrade this process."
+    )
+
+
 def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
     """The record of these hash fields.
 
@@ -37,10 +45,7 @@ def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
         Sealed: something of it is sealed with a key that is not here.
     """
     if int(stored["v"]) > SCHEMA_VERSION:
-        raise SchemaTooNew(
-            f"Task {label(stored['id'])} was written by a newer mcptasks (schema {stored['v']}, this one reads "
-            f"{SCHEMA_VERSION}). It is left untouched; upgrade this process."
-        )
+        raise newer(stored["id"], stored["v"])
     said = {name: text for name, text in stored.items() if name in _SAID or name.startswith("q:")}
     fields = {**stored, **seal.open_all(stored["id"], said)}
     status = Status(fields["status"])

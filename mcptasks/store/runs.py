@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 from uuid import uuid4
 
-from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
+from mcptasks.model import Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for, put_off_hint
 from mcptasks.store.records import claim_of, read_claim, read_journal, seal_guard, seal_note
 from mcptasks.times import InputLimit
@@ -47,7 +47,6 @@ class RunTransitions(Transitions):
                 "worker": worker,
                 "nonce": nonce or new_nonce(),
                 "budget": settings.countdown_budget,
-                "schema": SCHEMA_VERSION,
                 "delays": settings.countdowns_ms,
             },
         )

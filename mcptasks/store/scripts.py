@@ -8,9 +8,9 @@ A header reads:
     -- ARGV: task_id, token, pairs...
     -- RETURNS: CLAIMED | GONE | HELD
 
-A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions. A call with a missing
-or extra name, and an answer that the header does not list, are programming errors and raise at once. `prelude.lua` is
-put before every script.
+A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions; `SCHEMA` is the version
+of the records that this code writes. A call with a missing or extra name, and an answer that the header does not list,
+are programming errors and raise at once. `prelude.lua` is put before every script.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
+
+from mcptasks.model import SCHEMA_VERSION
 
 _FIELD: Final = re.compile(r"^-- (KEYS|ARGV|RETURNS):(.*(?:\n--   .*)*)", re.MULTILINE)
 _REST: Final = "..."
@@ -73,7 +75,7 @@ class Script:
 
 
 def parse(name: str, text: str, prelude: str) -> Script:
-    """The script with its header bound: every key and argument is a Lua local of that name, and the keys are in `k`.
+    """The script with its header bound: every key and argument is a Lua local of that name; so are `k` and `SCHEMA`.
 
     Raises:
         ValueError: the header lacks KEYS, ARGV or RETURNS.
@@ -89,6 +91,7 @@ def parse(name: str, text: str, prelude: str) -> Script:
         *(_local(n, "KEYS", i) for i, n in enumerate(keys, 1)),
         *(_local(n, "ARGV", i) for i, n in enumerate(args, 1)),
         f"local k = {{{named}}}",
+        f"local SCHEMA = {SCHEMA_VERSION}",
     ]
     return Script(name, "\n".join([*lines, prelude, text]), keys, args, answers)
 

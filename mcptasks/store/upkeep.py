@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcptasks.model import SCHEMA_VERSION
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
 
 #: Ids per index and sweep; a longer backlog is taken in the next sweeps.
@@ -38,7 +37,6 @@ class UpkeepTransitions(Transitions):
                 "resend_ms": self.settings.resend_ms,
                 "queue_prefix": self.settings.prefix if self.settings.broker_is_store else None,
                 "wakes": self.keys.wakes,
-                "schema": SCHEMA_VERSION,
                 "expired_message": "The task expired: its time to live ran out before it was done",
                 "lost_message": "The worker process was lost ATTEMPTS times while it ran this task; it is given up",
                 "timeout_message": "The task ran into its time limit and its worker was lost",

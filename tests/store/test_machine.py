@@ -85,8 +85,7 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
 }
 #: What one task alone, of one schema, in an open fleet never hears.
 _ELSEWHERE: Final = {("create", word) for word in ("EXISTS", "CONFLICT", "CLOSED", "FULL")} | {
-    ("claim", "NEWER"),
-    ("reap", "NEWER"),
+    *((name, "NEWER") for name in ("answer", "cancel", "claim", "reap")),
     ("reap", "WAITING"),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcptasks.model import SCHEMA_VERSION
 from mcptasks.store.scripts import SCRIPTS, Script, parse
 from tests.support.tasks import WORKER_WRITES
 
@@ -42,13 +43,14 @@ def test_a_header_names_keys_arguments_and_answers_over_several_lines() -> None:
 def test_every_name_is_a_local_of_the_script_and_the_rest_is_a_table() -> None:
     """So that no script counts positions by hand; `k` hands the keys on to the prelude's functions."""
     lines = script(prelude="-- prelude").source.splitlines()
-    assert lines[:7] == [
+    assert lines[:8] == [
         "local task = KEYS[1]",
         "local others = {unpack(KEYS, 2)}",
         "local id = ARGV[1]",
         "local limit = ARGV[2]",
         "local rest = {unpack(ARGV, 3)}",
         "local k = {task = task}",
+        f"local SCHEMA = {SCHEMA_VERSION}",
         "-- prelude",
     ]
 
@@ -149,6 +151,9 @@ def test_every_answer_of_a_script_is_tested(name: str) -> None:
         tests += (STORE_TESTS / "test_input_limits.py").read_text()
     if name == "claim":
         tests += (STORE_TESTS / "test_retry.py").read_text()
+    if name in ("answer", "cancel"):
+        # Raised, as by a read.
+        tests += (STORE_TESTS / "test_newer.py").read_text().replace("raises(SchemaTooNew", '"NEWER"')
     if name in WORKER_WRITES:
         tests += (STORE_TESTS / "test_fencing.py").read_text()
     # CLAIMED is what `claimed()` asserts in every other test.

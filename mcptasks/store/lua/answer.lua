@@ -3,10 +3,11 @@
 --
 -- KEYS: task, journal, unsent, leases, countdowns, broker_queue
 -- ARGV: task_id, owner, operator, resend_ms, wakes, message, answers...
--- RETURNS: QUEUED run tool queue hard_limit | WOKEN | PARTIAL open | IGNORED | GONE
+-- RETURNS: QUEUED run tool queue hard_limit | WOKEN | PARTIAL open | IGNORED | GONE | NEWER schema
 
-local r = redis.call('HMGET', task, 'owner', 'status')
+local r = redis.call('HMGET', task, 'owner', 'status', 'v')
 if not r[1] or r[1] ~= owner and operator ~= '1' then return {'GONE'} end
+if too_new(r[3]) then return {'NEWER', r[3]} end
 if TERMINAL[r[2]] then return {'IGNORED'} end
 local timely = {}
 for i = 1, #answers, 2 do

@@ -2,10 +2,11 @@
 --
 -- KEYS: task, call, journal, unsent, leases, expiry, countdowns
 -- ARGV: task_id, owner, operator, wakes, message
--- RETURNS: CANCELLED | REQUESTED | FINISHED | GONE
+-- RETURNS: CANCELLED | REQUESTED | FINISHED | GONE | NEWER schema
 
-local r = redis.call('HMGET', task, 'owner', 'status', 'held')
+local r = redis.call('HMGET', task, 'owner', 'status', 'held', 'v')
 if not r[1] or r[1] ~= owner and operator ~= '1' then return {'GONE'} end
+if too_new(r[4]) then return {'NEWER', r[4]} end
 if TERMINAL[r[2]] then return {'FINISHED'} end
 if r[2] == 'running' or r[3] == '1' then
   -- The flag outlives every process: the lease renewal reads it when nobody heard the publish.

@@ -2,7 +2,7 @@
 -- A parked task only says when to look again, unless one of its timers is due: then it runs with its questions open.
 --
 -- KEYS: task, call, journal, unsent, leases, countdowns
--- ARGV: task_id, run, look, lease_ms, worker, nonce, budget, schema, delays...
+-- ARGV: task_id, run, look, lease_ms, worker, nonce, budget, delays...
 -- RETURNS: CLAIMED attempt record call journal | HELD worker | STALE token | TERMINAL status | GONE | NEWER schema
 --   | PARKED countdown_ms look run tool queue hard_limit | EARLY status wait_ms run tool queue hard_limit
 
@@ -20,7 +20,7 @@ if not status then
   redis.call('ZREM', countdowns, task_id)
   return {'GONE'}
 end
-if tonumber(r[3]) > tonumber(schema) then return {'NEWER', r[3]} end
+if too_new(r[3]) then return {'NEWER', r[3]} end
 if TERMINAL[status] then return {'TERMINAL', status} end
 if status == 'running' or r[4] == '1' then
   -- This very claim succeeded before, and its answer got lost on the way: it stands, and is answered again.

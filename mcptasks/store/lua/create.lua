@@ -2,7 +2,7 @@
 --
 -- KEYS: task, call, journal, idem, unsent, expiry, broker_queue, admission, active, active_owner, active_tool
 -- ARGV: task_id, tool, owner, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms, max_attempts,
---   hard_limit_ms, grace_ms, schema, version, idem_digest, message, retry_delays, owner_max, tool_max, queue_max, answers...
+--   hard_limit_ms, grace_ms, version, idem_digest, message, retry_delays, owner_max, tool_max, queue_max, answers...
 -- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id | CLOSED reason | FULL what limit
 
 -- The same id again is our own client sending once more what it saw no answer to.
@@ -30,7 +30,7 @@ if ttl_ms ~= '' then
   gone = int(now + 2 * tonumber(ttl_ms) + tonumber(grace_ms))
 end
 
-redis.call('HSET', task, 'v', schema, 'id', task_id, 'tool', tool, 'owner', owner, 'status', 'queued',
+redis.call('HSET', task, 'v', SCHEMA, 'id', task_id, 'tool', tool, 'owner', owner, 'status', 'queued',
   'created', int(now), 'updated', int(now), 'ttl', ttl_ms, 'expires', expires, 'gone', gone,
   'poll', poll_ms, 'poll_parked', poll_parked_ms, 'queue', queue, 'rev', '1', 'token', '0', 'attempt', '0',
   'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0',

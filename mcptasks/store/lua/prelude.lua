@@ -46,11 +46,15 @@ local function expire_with_task(task, ...)
   end
 end
 
+-- A newer mcptasks wrote the record (`v`): what stands in it is not for this one to judge or to change.
+local function too_new(v) return v and tonumber(v) > SCHEMA end
+
 -- Why a worker's write may not be done, or nil. Only the run that holds the live token writes; a held run is parked
--- for the client but still has its worker.
+-- for the client but still has its worker. A record that has become too new is another run's.
 local function refused(task, token)
-  local r = redis.call('HMGET', task, 'status', 'token', 'held')
+  local r = redis.call('HMGET', task, 'status', 'token', 'held', 'v')
   if not r[1] then return 'GONE' end
+  if too_new(r[4]) then return 'STALE' end
   if TERMINAL[r[1]] then return 'TERMINAL' end
   if r[2] ~= token or not (r[1] == 'running' or r[3] == '1') then return 'STALE' end
   return nil

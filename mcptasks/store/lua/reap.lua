@@ -2,7 +2,7 @@
 -- in time answered as cancelled, or queued for another run.
 --
 -- KEYS: task, call, journal, unsent, leases, expiry, countdowns
--- ARGV: task_id, resend_ms, queue_prefix, wakes, schema, expired_message, lost_message, timeout_message
+-- ARGV: task_id, resend_ms, queue_prefix, wakes, expired_message, lost_message, timeout_message
 -- RETURNS: RESEND run tool queue hard_limit | DUE run tool queue hard_limit | LOST run tool queue hard_limit
 --   | QUEUED run tool queue hard_limit | WOKEN | PARTIAL | WAITING | FAILED reason | CANCELLED | COLD | NOTHING
 --   | NEWER schema
@@ -19,7 +19,7 @@ local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max
   'resends', 'v', 'gone', 'token', 'wake', 'queue')
 local status = r[1]
 if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
-if tonumber(r[9]) > tonumber(schema) then
+if too_new(r[9]) then
   -- For a newer worker to judge. Meanwhile its entries stand further back: a batch of such tasks at the head of an index
   -- would hide all others from this sweeper.
   for _, index in ipairs({unsent, leases, expiry}) do
