@@ -65,9 +65,10 @@ class Peek:
 
     def dump(self) -> str:
         """Every key below the prefix and all that it holds, as text."""
-        return "\n".join(f"{key} {self._value(key)}" for key in sorted(self.all_keys()))
+        return "\n".join(f"{key} {self.value(key)}" for key in sorted(self.all_keys()))
 
-    def _value(self, key: str) -> Any:
+    def value(self, key: str) -> Any:
+        """All that the key holds, whatever its type."""
         match self.raw.type(key):
             case "hash":
                 return self.raw.hgetall(key)
