@@ -13,6 +13,7 @@ from rich.filesize import decimal
 from mcptasks.cli.verdict import Check, Status, span
 from mcptasks.settings import Settings
 from mcptasks.store.probe import Backlog, Facts, Server, Trouble
+from mcptasks.store.sealing import Sealing
 
 OLDEST_STORE: Final = (6, 2)
 #: Each call of a durable tool waits for one round trip, a run for a handful.
@@ -221,6 +222,23 @@ def admission(backlog: Backlog, queue_max: int) -> Check:
         found = f"new tasks are refused: {backlog.unsent:,} wait, and queue_max is {queue_max:,}"
         return Check("admission", Status.WARN, found, "Start more workers, or raise MCPTASKS_QUEUE_MAX.")
     return Check("admission", Status.OK, "new tasks are accepted")
+
+
+def encryption(sealing: Sealing) -> Check:
+    """Whether this process can open what is stored (case B09)."""
+    if sealing.locked:
+        found = f"{sealing.locked} of {sealing.tried} tasks looked at cannot be opened: no key here opens their calls"
+        advice = (
+            "Give every server, worker and shell the same MCPTASKS_ENCRYPTION_KEYS, older keys behind the first, until "
+            "their tasks are gone; workers without the key put such tasks off and fail them in the end."
+        )
+        return Check("encryption", Status.FAIL, found, advice)
+    if not sealing.keys:
+        return Check("encryption", Status.OK, "off: what callers and tools say is stored as plain text")
+    others = {"with an older key": sealing.older, "in plain text, from before": sealing.plain}
+    rest = "".join(f", {count} {how}" for how, count in others.items() if count)
+    found = f"on, {sealing.keys} key(s); {sealing.tried} task(s) looked at can be opened{rest}"
+    return Check("encryption", Status.OK, found)
 
 
 def outbox(backlog: Backlog) -> Check:

@@ -39,7 +39,7 @@ PATIENCE_S: Final = 3.0
 
 SHOWN_VERSIONS: Final = ("Python", "mcp", "celery", "redis")
 SERVER_CHECKS: Final = ("persistence", "eviction", "memory", "expiry")
-BACKLOG_CHECKS: Final = ("admission", "outbox", "overdue", "sweeper")
+BACKLOG_CHECKS: Final = ("encryption", "admission", "outbox", "overdue", "sweeper")
 STORE_CHECKS: Final = (*SERVER_CHECKS, "clock", *BACKLOG_CHECKS)
 APP_CHECKS: Final = ("profile", "workers", "queues", "pool", "limits", "rounds")
 
@@ -161,7 +161,8 @@ def _backlog_checks(backlog: Backlog | None, settings: Settings) -> list[Check]:
     if backlog is None:
         return _skipped(BACKLOG_CHECKS, "the keys below MCPTASKS_PREFIX cannot be read")
     judge = (checks.outbox, checks.overdue, checks.sweeper)
-    return [checks.admission(backlog, settings.queue_max), *(check(backlog) for check in judge)]
+    encryption = checks.encryption(backlog.sealing)
+    return [encryption, checks.admission(backlog, settings.queue_max), *(check(backlog) for check in judge)]
 
 
 def _fleet_checks(survey: health.Survey, subject: Subject | None, settings: Settings) -> list[Check]:

@@ -31,6 +31,7 @@ from mcptasks.model import Status
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection
 from mcptasks.store.keys import Keys
+from mcptasks.store.sealing import Sealing, look_at_seals
 
 #: One answer of the store, and the whole look. A frozen store costs the first, whatever `store_timeout_ms` says.
 ANSWER_MS: Final = 1_500
@@ -105,6 +106,7 @@ class Backlog:
     sweeper: str | None
     #: Why an operator has new tasks refused; None: they are accepted.
     closed: str | None
+    sealing: Sealing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +264,7 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
         overdue_unsent=messages,
         sweeper=sweeper,
         closed=closed,
+        sealing=await look_at_seals(client, keys, settings),
     )
 
 

@@ -1,6 +1,6 @@
 """The MCP server under test: tools that leave one line in an outside ledger for each thing they really do.
 
-`FLEET_LEDGER` names the ledger. With `FLEET_AUTH` set, callers are "alice" and "bob", whose tokens are their names.
+`FLEET_LEDGER` names the ledger. With `FLEET_AUTH` set, callers are "alice" and "bob": what their tokens begin with.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ def there(path: str) -> bool:
 
 
 class Tokens:
-    """Everybody's token is their name."""
+    """Everybody's token is their name, and may have a secret behind a `#`."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        return AccessToken(token=token, client_id=token, scopes=["tools"], subject=token) if token else None
+        name = token.partition("#")[0]
+        return AccessToken(token=token, client_id=name, scopes=["tools"], subject=name) if name else None
 
 
 @asynccontextmanager
@@ -422,6 +423,18 @@ async def blocks_the_loop(key: str, path: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ surroundings
+
+
+@mcp.tool()
+@tasks.durable()
+async def confide(key: str, ctx: Context) -> str:
+    """Everything that is said here is nobody else's: argument, token, message, step, question, answer, result."""
+    token = get_access_token()
+    note("confide", "run")
+    await ctx.report_progress(1, 2, f"MSG-789 {key}")
+    receipt = await mcptasks.step("receipt", lambda: f"STEP-567 {key}")
+    answer = await ask(ctx, f"Q-345 {key}?")
+    return f"RES-678 {key} {receipt} {answer} {None if token is None else token.token}"
 
 
 @mcp.tool()

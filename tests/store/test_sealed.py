@@ -12,6 +12,7 @@ from mcptasks.errors import Sealed
 from mcptasks.model import Claim, Guard, Question, Reason, Status, Submission
 from mcptasks.policy import Policy
 from mcptasks.store.records import LockedClaim
+from mcptasks.store.sealing import SAMPLE, Sealing, look_at_seals
 from mcptasks.store.store import TaskStore
 from mcptasks.times import InputLimit
 from tests.requirements import covers
@@ -254,3 +255,28 @@ async def test_limits_count_what_was_said_and_not_its_seal(open_store: OpenStore
     store = open_store(**limits)
     claim = await parked(store, "sure", text="x" * 9)
     assert (await store.answer(claim.task_id, ANN, {"sure": "y" * 18})).outcome == "QUEUED"
+
+
+# ------------------------------------------------------------------------------------------------ the doctor's look
+
+
+@covers("B09")
+async def test_a_look_at_a_few_tasks_tells_which_keys_are_still_needed(open_store: OpenStore, peek: Peek) -> None:
+    """Before a key is taken out of the list, and when a process has the wrong ones. Nothing is changed by it."""
+    for keys in ((), (OLD,), (OLD,), (NEW, OLD)):
+        await queued(open_store(encryption_keys=keys))
+    await create(open_store(encryption_keys=(OTHER,)), call=submission(long="x" * 100_000))
+    before = peek.dump()
+
+    async def look(*keys: SecretStr) -> Sealing:
+        store = open_store(encryption_keys=keys)
+        return await look_at_seals(store.connection.client, store.keys, store.settings)
+
+    assert await look(NEW, OLD) == Sealing(keys=2, tried=4, plain=1, older=2, locked=0)
+    assert await look(OLD, NEW) == Sealing(keys=2, tried=4, plain=1, older=1, locked=0)
+    assert await look(NEW) == Sealing(keys=1, tried=4, plain=1, older=0, locked=2)
+    assert await look() == Sealing(keys=0, tried=4, plain=1, older=0, locked=3)
+    assert peek.dump() == before
+    for _ in range(2 * SAMPLE):
+        await queued(open_store())
+    assert (await look()).tried <= 2 * SAMPLE

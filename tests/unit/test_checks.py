@@ -16,6 +16,7 @@ from mcptasks.fleet.health import Redelivery, Rule, Survey, Worker
 from mcptasks.settings import Settings
 from mcptasks.store.connection import UNREADABLE, address
 from mcptasks.store.probe import Backlog, Facts, Server, Trouble
+from mcptasks.store.sealing import Sealing
 
 OK, WARN, FAIL, SKIPPED = Status.OK, Status.WARN, Status.FAIL, Status.SKIPPED
 
@@ -50,10 +51,15 @@ BACKLOG: Final = Backlog(
     overdue_unsent=0,
     sweeper="box:7",
     closed=None,
+    sealing=Sealing(keys=0, tried=4, plain=4, older=0, locked=0),
 )
 FACTS: Final = Facts(round_trip_ms=0.3, clock_skew_ms=12, server=SERVER, backlog=BACKLOG)
 WORKER: Final = Worker(name="w1@box", pool="prefork", slots=4, queues=frozenset({"mcptasks"}), ours=True)
 TOOL: Final = DurableTool(name="report", queue="mcptasks", hard_limit_ms=15 * MIN, unlimited=False, in_rounds=False)
+
+
+def sealing(**other: int) -> Sealing:
+    return replace(Sealing(keys=1, tried=4, plain=0, older=0, locked=0), **other)
 
 
 def server(**other: Any) -> Server:
@@ -160,6 +166,13 @@ VERDICTS: Final = [
     (checks.expiry(SERVER, []), OK, "6 of the database's 100 keys never expire", ""),
     (checks.expiry(SERVER, ["archive"]), OK, "nor do tasks of archive", ""),
     (checks.expiry(server(keys=9_000, keys_for_ever=2_000), []), WARN, "up to 1,000 tasks", "ttl"),
+    # -- encryption
+    (checks.encryption(BACKLOG.sealing), OK, "off: what callers and tools say is stored as plain text", ""),
+    (checks.encryption(sealing(keys=1)), OK, "on, 1 key(s); 4 task(s) looked at can be opened", ""),
+    (checks.encryption(sealing(keys=2, older=3)), OK, "can be opened, 3 with an older key", ""),
+    (checks.encryption(sealing(keys=1, plain=2)), OK, "can be opened, 2 in plain text, from before", ""),
+    (checks.encryption(sealing(keys=1, locked=3)), FAIL, "3 of 4 tasks looked at cannot be opened", "ENCRYPTION_KEYS"),
+    (checks.encryption(sealing(keys=0, locked=1)), FAIL, "1 of 4 tasks looked at cannot be opened", "ENCRYPTION_KEYS"),
     # -- admission, outbox, overdue, sweeper
     (checks.admission(BACKLOG, 0), OK, "new tasks are accepted", ""),
     (checks.admission(backlog(unsent=9), 10), OK, "new tasks are accepted", ""),
