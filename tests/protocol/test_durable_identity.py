@@ -77,8 +77,11 @@ async def test_attempts_count_lost_workers_and_nothing_else(settings: Settings, 
         await through(home, client, task_id)
 
         async def third() -> asyncio.Task[str] | None:
+            # One at a time: a second one beside it would be the one that is returned, and it holds nothing.
             run = home.fleet.begin(home.fleet.rechecks[-1])
-            await asyncio.wait({run}, timeout=0.05)
+            arrival = asyncio.ensure_future(gate.reached.wait())
+            await asyncio.wait({run, arrival}, return_when=asyncio.FIRST_COMPLETED)
+            arrival.cancel()
             return run if gate.reached.is_set() else None
 
         run = await eventually(third, description="the retry runs")
