@@ -66,7 +66,7 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
 
 async def perform_claimed(portal: Portal, claim: Claim) -> str:
     """The claimed run has come to an end, which is stored."""
-    run = Run(portal.mcp, portal.lifespan, portal.store, claim)
+    run = Run(portal.mcp, portal.lifespan, portal.store, claim, portal.clock)
     with portal.holding(run):
         try:
             outcome = await _outcome(run)

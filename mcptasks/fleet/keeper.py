@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -35,7 +36,9 @@ class Keeper:
         self._store = TaskStore(settings)
         self._runs: dict[tuple[str, int], Run] = {}
         self._lock = threading.Lock()
-        self._thread = LoopThread("mcptasks-keeper", [self._renewing, self._listening, self._watching])
+        #: What it does, each for ever; `start` does them in a thread.
+        self.jobs: Sequence[Callable[[], Awaitable[None]]] = (self._renewing, self._listening, self._watching)
+        self._thread = LoopThread("mcptasks-keeper", self.jobs)
 
     def start(self) -> None:
         """Renewing and listening have begun."""
@@ -64,9 +67,10 @@ class Keeper:
         async with aclosing(self._store):
             while True:
                 await asyncio.sleep(self._settings.renew_ms / 1000)
-                await self._renew()
+                await self.renew()
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
+        """Every lease holds for another `lease_ms`, and each run has heard of its cancel, or that its claim is lost."""
         with self._lock:
             runs = list(self._runs.values())
         if not runs:

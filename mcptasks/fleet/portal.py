@@ -21,6 +21,7 @@ from mcptasks import seams
 from mcptasks.dispatch import Dispatcher
 from mcptasks.fleet.keeper import Keeper
 from mcptasks.fleet.shutdown import Shutdown
+from mcptasks.runtime.clock import Clock
 from mcptasks.runtime.runner import Run
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
@@ -52,6 +53,8 @@ class Portal:
         self.shutdown = Shutdown()
         #: What `celery -A` was given, where runs share this process; then a last attempt gets a process of its own.
         self.lone_app: str | None = None
+        #: By what runs measure their time; None: their loop.
+        self.clock: Clock | None = None
         self.store = TaskStore(settings)
         self.keeper = Keeper(settings, self.shutdown)
 

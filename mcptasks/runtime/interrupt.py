@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from mcptasks.runtime.clock import Clock, first_of
 from mcptasks.runtime.watchdog import Decision, Limits, Marks, Stop, decide
 
 
@@ -18,8 +18,9 @@ class Interrupt:
     moves it; other threads read it, so whatever they read is one value.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
-        self._loop, self._clock = loop, clock
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock | None = None) -> None:
+        """`clock`: None is the loop's."""
+        self._loop, self._clock = loop, clock or loop
         self._woken = asyncio.Event()
         self._limits = Limits()
         self._asked = dict[Stop, float]()
@@ -36,7 +37,7 @@ class Interrupt:
     def now_s(self) -> float:
         """Seconds that the tool has worked in this run."""
         worked_s, since_s = self._time
-        return worked_s if since_s is None else worked_s + self._clock() - since_s
+        return worked_s if since_s is None else worked_s + self._clock.time() - since_s
 
     @contextmanager
     def work(self) -> Generator[None]:
@@ -45,7 +46,7 @@ class Interrupt:
         if since_s is not None:  # it goes already, in a block around this one
             yield
             return
-        self._time = worked_s, self._clock()
+        self._time = worked_s, self._clock.time()
         try:
             yield
         finally:
@@ -116,7 +117,7 @@ class Interrupt:
         reason = self._loop.create_task(self.wait(len(decision.asked)))
         left_s = None if decision.look_s is None else max(0.0, decision.look_s - self.now_s)
         try:
-            await asyncio.wait({reason, *others}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, {reason, *others}, left_s)
         finally:
             reason.cancel()
 

@@ -17,6 +17,7 @@ from mcptasks import seams
 from mcptasks.errors import Sealed
 from mcptasks.model import Claim, Journal, label
 from mcptasks.policy import Policy, policy_of
+from mcptasks.runtime.clock import Clock, first_of
 from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Sleeping, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
@@ -34,16 +35,20 @@ _STATE_ROUNDS: Final = 20
 class Run:
     """One claimed run of a task."""
 
-    def __init__(self, mcp: MCPServer[Any], lifespan: Any, store: TaskStore, claim: Claim) -> None:
+    def __init__(
+        self, mcp: MCPServer[Any], lifespan: Any, store: TaskStore, claim: Claim, clock: Clock | None = None
+    ) -> None:
+        """`clock`: None is the running loop's."""
         self.claim = claim
-        self.interrupt = Interrupt(asyncio.get_running_loop())
+        self._clock = clock or asyncio.get_running_loop()
+        self.interrupt = Interrupt(asyncio.get_running_loop(), self._clock)
         #: True when the tool could not be stopped and still occupies its thread.
         self.stuck = False
         self._mcp = mcp
         self._lifespan = lifespan
         self._store = store
         self._name = f"Task {label(claim.task_id)}"
-        self._begun_s = asyncio.get_running_loop().time()
+        self._begun_s = self._clock.time()
         #: Over all questions of the run, because the hard limit has room for one hold.
         self._held_s = 0.0
 
@@ -163,19 +168,19 @@ class Run:
 
     def _now_ms(self) -> int:
         """Never ahead of the store's clock: counted from the claim, which was a little before this run began."""
-        return self.claim.at_ms + int((asyncio.get_running_loop().time() - self._begun_s) * 1000)
+        return self.claim.at_ms + int((self._clock.time() - self._begun_s) * 1000)
 
     async def _answered_within(self, seconds: float) -> bool:
         """True when all answers came in time; False on a time-out or an interrupt."""
         loop = asyncio.get_running_loop()
         answered = loop.create_task(self.interrupt.answered.wait())
         stop = loop.create_task(self.interrupt.wait())
-        started = loop.time()
+        started = self._clock.time()
         try:
-            await asyncio.wait({answered, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, {answered, stop}, seconds)
             return answered.done()
         finally:
-            self._held_s += loop.time() - started
+            self._held_s += self._clock.time() - started
             answered.cancel()
             stop.cancel()
 

@@ -6,7 +6,8 @@ This side stores and reads; it never runs a durable tool (import-linter keeps it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -55,6 +56,8 @@ class TasksExtension(Extension):
         #: What goes on for as long as a task does: streams that listen, calls that wait.
         self.closing = Closing()
         self._server: _Server | None = None
+        self._middleware: list[Any] = []
+        self._moved = False
         #: True once a server was made with this extension.
         self.installed = False
 
@@ -64,8 +67,29 @@ class TasksExtension(Extension):
         self._server = _Server(mcp, intake, Bridge(self._store, intake, self.closing))
         if keys := self._store.settings.request_state_keys:
             seams.share_request_state(mcp, [key.get_secret_value() for key in keys])
-        mcp.middleware.append(_forget_task_hint)
-        mcp.middleware.append(Subscriptions(self._store, self._owner, self.closing).listen)
+        self._middleware = [_forget_task_hint, Subscriptions(self._store, self._owner, self.closing).listen]
+        mcp.middleware.extend(self._middleware)
+
+    @contextmanager
+    def moved(self, mcp: MCPServer[Any], store: TaskStore, dispatcher: Dispatcher) -> Generator[None]:
+        """Inside the block the server has its tasks in another store and on another fleet; then all is as it was.
+
+        Raises:
+            ConfigurationError: it was moved already.
+        """
+        if self._moved:
+            raise ConfigurationError("The tasks of this server are moved already; one block at a time")
+        here = self._store, self._server, self.closing, self._middleware
+        chain = list(mcp.middleware)
+        self._moved, self._store, self.closing = True, store, Closing()
+        mcp.middleware[:] = [one for one in chain if one not in self._middleware]
+        try:
+            self.serve(mcp, dispatcher)
+            yield
+        finally:
+            self.closing.begin()
+            self._store, self._server, self.closing, self._middleware = here
+            mcp.middleware[:], self._moved = chain, False
 
     def methods(self) -> Sequence[MethodBinding]:
         """`tasks/get`, `tasks/update`, `tasks/cancel`, for the protocol versions that know extensions (P06)."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from math import inf
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -29,6 +29,9 @@ _SCRIPT_BUG: Final = "user_script:"
 
 #: A connection that lay idle for this long is tried before it is used.
 _PROBE_S: Final = 15
+
+#: Stores in this process's own memory, by URL: what redis-py is told besides, to reach one (`mcptasks.testing`).
+in_memory: Final[dict[str, dict[str, Any]]] = {}
 
 #: Stands for a URL of which nothing can be shown, because any part of it may be the password.
 UNREADABLE: Final = "(a URL that cannot be read)"
@@ -97,17 +100,18 @@ class Connection:
 
     def _connect(self, read_timeout_s: float | None, *, retries: int, probe_s: int) -> Redis:
         connect_s = self._settings.store_timeout_ms / 1000
-        return Redis.from_url(
-            self._settings.redis_url,
-            decode_responses=True,
+        options: dict[str, Any] = {
+            "decode_responses": True,
             # An id may hold anything a client sends, half an emoji too: no such task, not an error of ours.
-            encoding_errors="surrogatepass",
-            socket_timeout=read_timeout_s,
-            socket_connect_timeout=connect_s,
-            socket_keepalive=True,
-            health_check_interval=probe_s,
-            retry=Retry(NoBackoff(), retries, supported_errors=(RedisConnectionError,)),
-        )
+            "encoding_errors": "surrogatepass",
+            "socket_timeout": read_timeout_s,
+            "socket_connect_timeout": connect_s,
+            "socket_keepalive": True,
+            "health_check_interval": probe_s,
+            "retry": Retry(NoBackoff(), retries, supported_errors=(RedisConnectionError,)),
+        }
+        url = self._settings.redis_url
+        return Redis.from_url(url, **options | in_memory.get(url, {}))
 
     async def aclose(self) -> None:
         """The running loop's client is closed."""

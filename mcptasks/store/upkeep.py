@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
 
@@ -21,6 +21,18 @@ class UpkeepTransitions(Transitions):
             {"me": me, "term_ms": self.settings.sweep_ms * 3, "batch": SWEEP_BATCH},
         )
         return None if reply[0] == "BUSY" else reply[1:]
+
+    async def agenda(self) -> dict[str, dict[str, int]]:
+        """What the sweeper has before it: index (unsent, leases, expiry) -> task id -> when it is due. Writes nothing.
+
+        By the store's clock, in ms. An entry is a look that is due, which may find nothing to do.
+        """
+        names = ("unsent", "leases", "expiry")
+        async with self.connection.turn() as client, client.pipeline(transaction=True) as pipe:
+            for name in names:
+                pipe.zrange(getattr(self.keys, name), 0, -1, withscores=True)
+            found = cast("list[list[tuple[str, float]]]", await pipe.execute())
+        return {name: {task: int(at) for task, at in entries} for name, entries in zip(names, found, strict=True)}
 
     async def reap(self, task_id: str) -> Next:
         """The overdue task is where its record says.

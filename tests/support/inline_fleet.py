@@ -11,13 +11,10 @@ from contextlib import asynccontextmanager, suppress
 
 from mcp.server.mcpserver import MCPServer
 
-from mcptasks import seams
-from mcptasks.fleet.execute import perform
-from mcptasks.fleet.portal import Portal
-from mcptasks.fleet.sweeper import sweep
 from mcptasks.model import Hint
 from mcptasks.runtime.watchdog import Stop
 from mcptasks.settings import Settings
+from mcptasks.testing.worker import Worker
 
 
 class InlineFleet:
@@ -28,8 +25,7 @@ class InlineFleet:
         self.messages: list[Hint] = []
         #: Re-checks of parked tasks; nothing delivers them by itself, as if their countdowns never ended.
         self.rechecks: list[Hint] = []
-        self._portal: Portal | None = None
-        self._running: set[asyncio.Task[str]] = set()
+        self._worker: Worker | None = None
 
     def send(self, hint: Hint) -> None:
         """The message waits."""
@@ -41,30 +37,16 @@ class InlineFleet:
     @asynccontextmanager
     async def working(self, settings: Settings, mcp: MCPServer) -> AsyncGenerator[None]:
         """Inside the block messages can be delivered: one worker process runs, with the server's lifespan entered."""
-        # `Portal.start` would make a loop of its own; everything else of it is used as it is.
-        portal = Portal(settings, mcp, self)
-        async with seams.lifespan(mcp) as portal.lifespan:
-            portal.keeper.start()
-            self._portal = portal
-            try:
+        self._worker = Worker(settings, mcp, dispatcher=self)
+        try:
+            async with self._worker.working():
                 yield
-            finally:
-                for task in list(self._running):
-                    task.cancel()
-                if self._running:
-                    await asyncio.wait(self._running, timeout=5)
-                self._portal = None
-                await asyncio.to_thread(portal.keeper.close)
-                await portal.store.aclose()
+        finally:
+            self._worker = None
 
     def begin(self, message: Hint | None = None) -> asyncio.Task[str]:
         """The worker has the message, or the oldest that waits, and works on it in the background."""
-        assert self._portal is not None, "no worker runs"
-        hint = self.messages.pop(0) if message is None else message
-        task = asyncio.get_running_loop().create_task(perform(self._portal, hint, "inline"))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
+        return self._at_work.begin(self.messages.pop(0) if message is None else message)
 
     async def deliver(self, message: Hint | None = None) -> str:
         """The message, or the oldest that waits, was worked on; the word that monitors would see."""
@@ -73,12 +55,12 @@ class InlineFleet:
 
     def told_to_stop(self, task_id: str) -> bool:
         """The task's first run is under way and has heard that it is to stop."""
-        run = self._portal.keeper.find(task_id, 1) if self._portal else None
+        run = self._at_work.keeper.find(task_id, 1)
         return run is not None and run.interrupt.requested
 
     def shut_down(self, task_id: str) -> None:
         """The task's first run, which is under way, is told that its worker goes down."""
-        run = self._portal.keeper.find(task_id, 1) if self._portal else None
+        run = self._at_work.keeper.find(task_id, 1)
         assert run is not None
         run.interrupt.request(Stop.SHUTDOWN)
 
@@ -106,5 +88,9 @@ class InlineFleet:
 
     async def sweep(self) -> None:
         """The fleet's sweeper has made one round."""
-        assert self._portal is not None, "no worker runs"
-        await sweep(self._portal.store, "inline", self)
+        await self._at_work.sweep()
+
+    @property
+    def _at_work(self) -> Worker:
+        assert self._worker is not None, "no worker runs"
+        return self._worker

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from mcptasks.runtime.clock import Alarm
 from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.watchdog import Do, Limits, Stop
 from tests.requirements import covers
@@ -20,8 +23,13 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 100.0
 
-    def __call__(self) -> float:
+    def time(self) -> float:
+        """As of a loop."""
         return self.now_s
+
+    def call_later(self, delay: float, callback: Callable[[], Any]) -> Alarm:
+        """In real time: what is waited for here is short."""
+        return asyncio.get_running_loop().call_later(delay, callback)
 
 
 @pytest.fixture
