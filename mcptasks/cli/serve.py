@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 import uvicorn
 from rich.logging import RichHandler
 from starlette.types import ASGIApp
 
-from mcptasks.cli.target import load_target
+from mcptasks.cli.target import load_server
 from mcptasks.errors import ConfigurationError
 
 #: uvicorn's own, so that `--log-level` rules it too.
@@ -29,13 +29,15 @@ def serve(
     log_level: Annotated[str, typer.Option(help="uvicorn's log level.")] = "info",
 ) -> None:
     """Serve TARGET's MCP server on /mcp until it is stopped."""
-    app = _http_app(load_target(target), target, host, json_response=json_response, stateless=stateless)
-    _log_in_lines()
+    app: ASGIApp = load_server(target).streamable_http_app(
+        host=host, json_response=json_response, stateless_http=stateless
+    )
+    log_in_lines()
     with bound(host, port) as listener:
         _Server(uvicorn.Config(app, log_level=log_level.lower())).run(sockets=[listener])
 
 
-def _log_in_lines() -> None:
+def log_in_lines() -> None:
     """A log that goes to a file has a line per event, for grep: the SDK's handler breaks them at 80 columns."""
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -55,12 +57,6 @@ class _Server(uvicorn.Server):
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             log.info("mcptasks serve: serving http://%s:%d/mcp", f"[{host}]" if ":" in host else host, port)
-
-
-def _http_app(mcp: Any, target: str, host: str, *, json_response: bool, stateless: bool) -> ASGIApp:
-    if not callable(getattr(mcp, "streamable_http_app", None)):
-        raise ConfigurationError(f"{target} is a {type(mcp).__name__}, not an MCPServer")
-    return mcp.streamable_http_app(host=host, json_response=json_response, stateless_http=stateless)
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -7,15 +7,14 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, version
-from typing import Any, cast
+from typing import cast
 
 from packaging.requirements import Requirement
 
 from mcptasks import seams
 from mcptasks.cli.checks import Package
 from mcptasks.cli.fleet_checks import DurableTool
-from mcptasks.cli.target import celery_target, load_target
-from mcptasks.errors import ConfigurationError
+from mcptasks.cli.target import celery_target, load_server, load_target
 from mcptasks.fleet.app import App
 from mcptasks.model import Undeclared
 from mcptasks.policy import Mode, Policy, policy_of
@@ -42,11 +41,9 @@ def load_subject(target: str, settings: Settings) -> Subject:
     """
     # What a user's module prints must not get between the lines of --json.
     with redirect_stdout(sys.stderr):
-        mcp: Any = load_target(target)
+        mcp = load_server(target)
         celery = celery_target(target)
         app = cast("App", load_target(celery))
-    if not callable(getattr(mcp, "streamable_http_app", None)):
-        raise ConfigurationError(f"{target} is a {type(mcp).__name__}, not an MCPServer")
     # A server may make its settings itself; they are found where the module keeps its Tasks, as every example does.
     names = vars(sys.modules[celery.partition(":")[0]]).values()
     theirs = next((value.config for value in names if isinstance(value, Tasks) and value.app is app), settings)

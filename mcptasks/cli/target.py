@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from mcptasks.errors import ConfigurationError
 
@@ -35,6 +35,19 @@ def load_target(target: str) -> object:
         found = getattr(found, name)
         holder = f"{holder}.{name}"
     return found
+
+
+def load_server(target: str) -> Any:
+    """The MCPServer that `module:attribute` names.
+
+    Raises:
+        ConfigurationError: as `load_target`, or it is something else.
+    """
+    mcp = load_target(target)
+    # Told by what it can do: the command line does not know the SDK.
+    if not callable(getattr(mcp, "streamable_http_app", None)):
+        raise ConfigurationError(f"{target} is a {type(mcp).__name__}, not an MCPServer")
+    return mcp
 
 
 def celery_target(target: str) -> str:

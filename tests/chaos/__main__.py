@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.console import Console
 
-from mcptasks.cli.processes import interrupt_on_termination
+from mcptasks.cli.interrupts import interrupt_on_termination
 from tests.chaos.report import document, tables
 from tests.chaos.run import Chaos
 

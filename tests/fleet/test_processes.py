@@ -42,7 +42,8 @@ while True:
 
 SUPERVISOR = """
 import sys
-from mcptasks.cli.processes import Processes, interrupt_on_termination
+from mcptasks.cli.interrupts import interrupt_on_termination
+from mcptasks.cli.processes import Processes
 
 with interrupt_on_termination(), Processes(grace_ms=int(sys.argv[1])) as processes:
     processes.start("child", sys.argv[2:])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import io
+import json
 import math
 import signal
 from collections.abc import AsyncGenerator, Mapping
@@ -381,6 +383,27 @@ async def test_lifespan_can_be_entered_outside_any_transport() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ shapes we rebuild
+
+
+async def test_serve_on_serves_the_client_of_two_streams_until_its_input_ends() -> None:
+    """With the lifespan around it, and nothing of the process's own standard streams."""
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def opened(server: MCPServer[Any]) -> AsyncGenerator[None]:
+        events.append("in")
+        yield
+        events.append("out")
+
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "pin", "version": "1"}}
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    stdout = io.StringIO()
+    with anyio.fail_after(10):
+        await seams.serve_on(make(lifespan=opened), io.StringIO(request + "\n"), stdout)
+    answers = [json.loads(line) for line in stdout.getvalue().splitlines()]
+    why = "MCPServer.run_stdio_async does it another way now: do as it does, with our streams"
+    assert [(answer["id"], answer["result"]["protocolVersion"]) for answer in answers] == [(1, "2025-11-25")], why
+    assert events == ["in", "out"], why
 
 
 def test_a_dispatch_context_has_the_members_that_our_channel_has() -> None:

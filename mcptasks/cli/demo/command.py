@@ -19,8 +19,8 @@ import typer
 from mcptasks.cli.demo.scenes import SCENES
 from mcptasks.cli.demo.screen import Outcome, Screen
 from mcptasks.cli.demo.stage import Stage, client
-from mcptasks.cli.fleet_processes import HOST, STOP_GRACE_MS, DevFleet, use_store
-from mcptasks.cli.processes import Processes, interrupt_on_termination
+from mcptasks.cli.fleet_processes import HOST, DevFleet, on_store
+from mcptasks.cli.interrupts import interrupt_on_termination
 from mcptasks.cli.serve import bound
 from mcptasks.cli.target import load_target
 from mcptasks.errors import ConfigurationError, MCPTasksError
@@ -107,10 +107,10 @@ def _start(stack: ExitStack, folder: Path, log: IO[str], screen: Screen) -> tupl
     began = time.monotonic()
     _own_environment(folder)
     with screen.waiting("Starting Valkey, two workers and the MCP server ..."):
-        use_store(stack, folder)
+        children = on_store(stack, folder, TARGET, log)
         listener = bound(HOST, 0)
         stack.callback(listener.close)
-        fleet = DevFleet(stack.enter_context(Processes(grace_ms=STOP_GRACE_MS, log=log)), TARGET, WORKERS)
+        fleet = DevFleet(children, TARGET, WORKERS)
         fleet.start_workers(pool="threads", concurrency=CONCURRENCY)
         url = fleet.start_server(listener)
         fleet.await_ready(url)

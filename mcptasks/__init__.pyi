@@ -1,0 +1,36 @@
+"""Durable background tasks for MCP servers, on the Celery fleet you already run."""
+
+from mcptasks.errors import Cancelled, MCPTasksError
+from mcptasks.operations import Operations
+from mcptasks.policy import Mode, exponential, fixed
+from mcptasks.runtime.asking import input_timeout
+from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
+from mcptasks.runtime.gathering import gather
+from mcptasks.runtime.retry import Retry
+from mcptasks.runtime.sleeping import sleep, sleep_until
+from mcptasks.runtime.steps import ClaimLost, StepFailed, step
+from mcptasks.settings import Settings
+from mcptasks.tasks import Tasks
+
+__all__ = [
+    "Cancelled",
+    "ClaimLost",
+    "MCPTasksError",
+    "Mode",
+    "Operations",
+    "Retry",
+    "Settings",
+    "StepFailed",
+    "Tasks",
+    "attempt",
+    "cancelled",
+    "exponential",
+    "fixed",
+    "gather",
+    "idempotency_key",
+    "input_timeout",
+    "raise_if_cancelled",
+    "sleep",
+    "sleep_until",
+    "step",
+]
