@@ -145,6 +145,8 @@ def told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
         (("serve", "brackets:mcp"), "pip install 'mcptasks[flower]' [/]"),
         (("serve",), "Missing argument"),
         (("serve", "good:mcp", "--port", "70000"), "Invalid value for '--port'"),
+        (("dev", "good:mcp", "--stdio", "--port", "0"), "--stdio and --port exclude each other"),
+        (("dev", "good:mcp", "--workdir", "nowhere"), "'nowhere' does not exist"),
         (("worker", "good.py:mcp"), "looks like a file"),
         (("worker", "broken:mcp"), "Importing broken failed: SyntaxError"),
         (("worker", "unbound:mcp"), "keeps no Celery app"),
