@@ -7,16 +7,20 @@ async with connect(url) as connection:
     handle = await TasksClient.start(connection.client, "build_report", {"topic": "q3"}, idempotency_key="q3")
     async for task in handle.changes():
         print(task.status, task.status_message)
-    result = await handle.result()
+    async with progress_bar(handle):
+        result = await handle.result()
 """
 
+from mcptasks.client.bar import progress_bar
 from mcptasks.client.connect import Connection, connect
 from mcptasks.client.errors import TaskCancelled, TaskFailed, TaskRefused, TaskUnreachable
 from mcptasks.client.extension import TasksClient
 from mcptasks.client.handle import TaskHandle
+from mcptasks.progress import Progress
 
 __all__ = [
     "Connection",
+    "Progress",
     "TaskCancelled",
     "TaskFailed",
     "TaskHandle",
@@ -24,4 +28,5 @@ __all__ = [
     "TaskUnreachable",
     "TasksClient",
     "connect",
+    "progress_bar",
 ]

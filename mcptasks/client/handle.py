@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +17,7 @@ from mcptasks.client.polling import Ear, Pause, Polls, pause, persist
 from mcptasks.client.push import Listener
 from mcptasks.client.questions import Answers, Questions
 from mcptasks.model import label
+from mcptasks.progress import Progress
 from mcptasks.wire import CancelTask, DetailedTask, GetTask, TaskIdParams, UpdateParams, UpdateTask
 
 T = TypeVar("T")
@@ -66,6 +67,11 @@ class TaskHandle:
 
     def __repr__(self) -> str:
         return f"<TaskHandle {label(self.task_id) or 'without a task'} {self._status}>"
+
+    @property
+    def latest(self) -> DetailedTask | None:
+        """The newest state that this handle has seen; nothing is sent. None before the first."""
+        return self._final or self._newest
 
     # ------------------------------------------------------------------------------------------ single requests
 
@@ -164,7 +170,7 @@ class TaskHandle:
 
         return await self._within(timeout, watch)
 
-    async def changes(self) -> AsyncIterator[DetailedTask]:
+    async def changes(self) -> AsyncGenerator[DetailedTask]:
         """Yields the task now, then once per change of status, `lastUpdatedAt` or status message, last its end.
 
         This only watches: no question is answered. Changes between two polls are seen as one.
@@ -182,6 +188,24 @@ class TaskHandle:
                     yield task
                 if task.terminal:
                     return
+
+    async def progress(self) -> AsyncGenerator[Progress]:
+        """Yields what the tool reported last, then each newer report, until the task has ended.
+
+        In numbers, so from servers that tell them (mcptasks); from others it yields nothing, and `changes` has their
+        status messages. Reports between two looks are seen as the last of them. This only watches.
+
+        Raises:
+            TaskUnreachable: eight requests in a row failed; the task goes on.
+            MCPError: -32602 for an unknown, expired or foreign task.
+        """
+        seen = None
+        async with aclosing(self.changes()) as changes:
+            async for task in changes:
+                told = task.progress
+                if told is not None and told != seen:
+                    seen = told
+                    yield told
 
     # ------------------------------------------------------------------------------------------ the parts of it
 

@@ -39,6 +39,14 @@ def working(*, at: int = 0, message: str | None = None, hint: Any = 1_000) -> di
     return {"resultType": "complete", **_task("working", at, message, hint)}
 
 
+def told(done: float, total: float, message: str, *, at: int, rate: float | None = None) -> dict[str, Any]:
+    """`working`, with progress in words and in numbers."""
+    numbers: dict[str, Any] = {"progress": done, "total": total, "message": message}
+    numbers |= {} if rate is None else {"ratePerSecond": rate}
+    text = f"{message}: {done} of {total}"
+    return {**working(at=at, message=text), "_meta": {"mcptasks/progress": numbers}}
+
+
 def asking(*keys: str, at: int = 1, hint: Any = 1_000) -> dict[str, Any]:
     """`input_required`; the question for key k has the text "k?" and wants a string `reply`."""
     requests = {key: question(f"{key}?") for key in keys}
