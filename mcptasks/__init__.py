@@ -6,8 +6,10 @@ from typing import Any, Final
 #: Where each public name lives; `__init__.pyi` says the same to type checkers. Imported when it is first asked for: the
 #: SDK and Celery take a second and 80 MB, which the small processes of the command line can do without.
 _HOMES: Final = {
+    "ArtifactsUnavailable": "errors",
+    "BadPayload": "errors",
     "Cancelled": "errors",
-    "ClaimLost": "runtime.steps",
+    "ClaimLost": "errors",
     "MCPTasksError": "errors",
     "Mode": "policy",
     "Operations": "operations",
@@ -15,6 +17,8 @@ _HOMES: Final = {
     "Settings": "settings",
     "StepFailed": "runtime.steps",
     "Tasks": "tasks",
+    "TooLarge": "errors",
+    "artifact": "runtime.artifacts",
     "attempt": "runtime.current",
     "cancelled": "runtime.current",
     "exponential": "policy",

@@ -1,18 +1,21 @@
 """Durable background tasks for MCP servers, on the Celery fleet you already run."""
 
-from mcptasks.errors import Cancelled, MCPTasksError
+from mcptasks.errors import ArtifactsUnavailable, BadPayload, Cancelled, ClaimLost, MCPTasksError, TooLarge
 from mcptasks.operations import Operations
 from mcptasks.policy import Mode, exponential, fixed
+from mcptasks.runtime.artifacts import artifact
 from mcptasks.runtime.asking import input_timeout
 from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
 from mcptasks.runtime.gathering import gather
 from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.sleeping import sleep, sleep_until
-from mcptasks.runtime.steps import ClaimLost, StepFailed, step
+from mcptasks.runtime.steps import StepFailed, step
 from mcptasks.settings import Settings
 from mcptasks.tasks import Tasks
 
 __all__ = [
+    "ArtifactsUnavailable",
+    "BadPayload",
     "Cancelled",
     "ClaimLost",
     "MCPTasksError",
@@ -22,6 +25,8 @@ __all__ = [
     "Settings",
     "StepFailed",
     "Tasks",
+    "TooLarge",
+    "artifact",
     "attempt",
     "cancelled",
     "exponential",

@@ -17,6 +17,10 @@ class StoreUnavailable(MCPTasksError):
     """Redis or Valkey did not answer in time, refused the connection, or refused the write."""
 
 
+class ArtifactsUnavailable(StoreUnavailable):
+    """The place where artifacts are kept did not take, give or remove a file."""
+
+
 class TooLarge(MCPTasksError):
     """A payload is over its limit; nothing was stored."""
 
@@ -43,6 +47,10 @@ class SchemaTooNew(MCPTasksError):
 
 class Sealed(MCPTasksError):
     """What is stored is sealed with a key that this process has not got; it is left untouched."""
+
+
+class ClaimLost(MCPTasksError):
+    """The run lost its claim while it worked; whatever it does now does not count."""
 
 
 class ReplayMismatch(MCPTasksError):

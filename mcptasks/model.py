@@ -200,6 +200,7 @@ class Record:
     questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
     #: Wire key of an open question with an input timeout -> when that is over.
     answer_by_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    artifacts: bool = False  #: It may have some.
     version: str = ""  #: Of the code that took the call; empty: it has none.
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None

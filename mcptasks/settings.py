@@ -43,6 +43,7 @@ Milliseconds = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
 
 #: The SDK refuses shorter keys.
 STATE_KEY_BYTES: Final = 32
@@ -95,9 +96,23 @@ class Settings(BaseSettings):
     )
 
     arguments_max: int = Field(default=1 * MIB, gt=0)
+    #: The largest result that a tool may return, and a step, wherever it is kept; one that is larger is an error.
     result_max: int = Field(default=16 * MIB, gt=0)
+    #: The largest result that is kept in the store itself. What is over it becomes a file with the artifacts.
+    result_inline_max: int = Field(default=256 * KIB, gt=0)
     answer_max: int = Field(default=256 * KIB, gt=0)
     questions_max: int = Field(default=64, gt=0)
+
+    #: Where artifacts and large results are: a folder, or any URL that fsspec knows ("s3://bucket/mcptasks"). Workers
+    #: and servers must all reach the same place.
+    artifacts_url: str = ".mcptasks/artifacts"
+    #: Of one artifact, and of all that one task keeps at a time.
+    artifact_max: int = Field(default=1 * GIB, gt=0)
+    artifacts_total_max: int = Field(default=4 * GIB, gt=0)
+    #: How many artifacts one task may have.
+    artifacts_max: int = Field(default=100, gt=0)
+    #: Bytes of an artifact in one answer to `resources/read`; what is larger is read in parts. Memory: about six times.
+    artifact_read_max: int = Field(default=4 * MIB, gt=0)
 
     #: How often a task may be run from the top, by answers, timers, retries and lost workers together.
     replays_max: int = Field(default=1_000, gt=0)

@@ -40,9 +40,10 @@ def raw(valkey: EmbeddedValkey) -> Generator[redis.Redis]:
 
 
 @pytest.fixture
-def settings(valkey: EmbeddedValkey) -> Settings:
+def settings(valkey: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings on that Valkey, under a prefix no other test has. Short leases, so that nothing waits for long ones."""
-    return Settings(redis_url=valkey.url, prefix=f"t{uuid.uuid4().hex[:8]}:")
+    artifacts = tmp_path_factory.mktemp("artifacts") / "place"
+    return Settings(redis_url=valkey.url, prefix=f"t{uuid.uuid4().hex[:8]}:", artifacts_url=str(artifacts))
 
 
 @pytest.fixture(autouse=True)

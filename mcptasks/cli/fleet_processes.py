@@ -49,6 +49,7 @@ def on_store(stack: ExitStack, data: Path, target: str, log: IO[str] | None = No
         ConfigurationError: there can be no embedded Valkey in `data`, or it is another target's.
         StoreUnavailable: the store does not answer, or did not start.
     """
+    os.environ.setdefault("MCPTASKS_ARTIFACTS_URL", str((data / "artifacts").absolute()))
     if "MCPTASKS_REDIS_URL" in os.environ:
         require_store()
         return stack.enter_context(Processes(grace_ms=STOP_GRACE_MS, log=log))

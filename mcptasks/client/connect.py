@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 
 from mcptasks.client.extension import TasksClient
+from mcptasks.settings import MIB
 from mcptasks.wire import DetailedTask
 
 #: The SDK's own time-outs: a server may hold a response open for long.
@@ -71,6 +72,7 @@ async def connect(
     on_status: Callable[[DetailedTask], Awaitable[None]] | None = None,
     read_timeout_seconds: float = 30.0,
     listen: bool = True,
+    result_max: int = 64 * MIB,
 ) -> AsyncGenerator[Connection]:
     """Yields a connected client that knows tasks; it survives restarts of the server while tasks are waited for.
 
@@ -78,14 +80,16 @@ async def connect(
         url: of the server's streamable HTTP endpoint, such as "http://127.0.0.1:8000/mcp".
         headers: sent with every request, such as `Authorization`.
         elicitation: answers the questions of tools; so do `sampling` and `roots`, each in the SDK's own signature.
-        on_status: see `TasksClient`, and so for `listen`.
+        on_status: see `TasksClient`, and so for `listen` and `result_max`.
         read_timeout_seconds: bounds each single request about a task, never the task.
 
     Raises:
         ConnectionError: no MCP server answers at the URL.
         MCPError: one answers, but refuses.
     """
-    tasks = TasksClient(on_status=on_status, read_timeout_seconds=read_timeout_seconds, listen=listen)
+    tasks = TasksClient(
+        on_status=on_status, read_timeout_seconds=read_timeout_seconds, listen=listen, result_max=result_max
+    )
     http = _SteadyHTTP(headers=dict(headers or {}), timeout=_TIMEOUT)
     sdk = Client(
         streamable_http_client(url, http_client=http),

@@ -16,6 +16,7 @@ from mcp_types import CallToolResult, RequestParamsMeta
 from mcptasks.client.handle import TaskHandle, Watching
 from mcptasks.client.polling import Pause, pause
 from mcptasks.client.push import Listener
+from mcptasks.settings import MIB
 from mcptasks.times import iso
 from mcptasks.wire import EXTENSION, IDEMPOTENCY_META, CreateTaskResult, DetailedTask
 
@@ -45,6 +46,8 @@ class TasksClient(ClientExtension):
             `read_timeout_seconds` goes before it.
         listen: let the server tell of changes where it can, over one stream per session for all tasks that are waited
             for; False polls only, for a proxy that allows no long answers.
+        result_max: a larger result (bytes of its JSON) is not fetched where the task has only a summary and a link; the
+            caller gets those.
         pause: how to wait between polls; for tests, and for whatever can wake the `Bell` early.
     """
 
@@ -56,10 +59,11 @@ class TasksClient(ClientExtension):
         on_status: Callable[[DetailedTask], Awaitable[None]] | None = None,
         read_timeout_seconds: float = 30.0,
         listen: bool = True,
+        result_max: int = 64 * MIB,
         pause: Pause = pause,
     ) -> None:
         self._on_status, self._read_timeout_seconds, self._pause = on_status, read_timeout_seconds, pause
-        self._listens = listen
+        self._listens, self._result_max = listen, result_max
         self._listeners = WeakKeyDictionary[ClientSession, Listener]()
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
@@ -139,7 +143,9 @@ class TasksClient(ClientExtension):
 
     def _watching(self, read_timeout_seconds: float | None) -> Watching:
         timeout = self._read_timeout_seconds if read_timeout_seconds is None else read_timeout_seconds
-        return Watching(on_status=self._on_status, read_timeout_seconds=timeout, pause=self._pause)
+        return Watching(
+            on_status=self._on_status, read_timeout_seconds=timeout, pause=self._pause, result_max=self._result_max
+        )
 
     async def _resolve(self, created: CreateTaskResult, context: ClaimContext) -> CallToolResult:
         if _starting.get() == (anyio.get_current_task().id, context.session):

@@ -9,15 +9,17 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 from mcp.client import ClientSession
-from mcp_types import INTERNAL_ERROR, CallToolResult, EmptyResult, ErrorData
-from pydantic import BaseModel, ValidationError
+from mcp_types import CallToolResult, EmptyResult
+from pydantic import BaseModel
 
-from mcptasks.client.errors import TaskFailed, cancelled, not_shown
+from mcptasks.client.errors import not_shown
 from mcptasks.client.polling import Ear, Pause, Polls, pause, persist
 from mcptasks.client.push import Listener
 from mcptasks.client.questions import Answers, Questions
+from mcptasks.client.results import Reader, ReadsArtifacts, outcome
 from mcptasks.model import label
 from mcptasks.progress import Progress
+from mcptasks.settings import MIB
 from mcptasks.wire import CancelTask, DetailedTask, GetTask, TaskIdParams, UpdateParams, UpdateTask
 
 T = TypeVar("T")
@@ -30,9 +32,11 @@ class Watching:
     on_status: Callable[[DetailedTask], Awaitable[None]] | None = None
     read_timeout_seconds: float = 30.0
     pause: Pause = pause
+    #: Bytes of a result that are fetched where the task has only a link to it.
+    result_max: int = 64 * MIB
 
 
-class TaskHandle:
+class TaskHandle(ReadsArtifacts):
     """A task that goes on by itself: dropping the handle, a time-out or the end of the connection never stop it.
 
     `TasksClient.start` and `TasksClient.attach` make handles. One handle may be used from several coroutines.
@@ -124,6 +128,8 @@ class TaskHandle:
     async def result(self, timeout: float | None = None) -> CallToolResult:
         """What the tool returned; the task's questions were answered by the client's callbacks, each key once.
 
+        A large result, of which the task has only a summary and a link, is fetched, up to `result_max` bytes of JSON.
+
         Args:
             timeout: seconds to wait; None waits for as long as the task takes. The task goes on after it.
 
@@ -138,7 +144,7 @@ class TaskHandle:
         """
         task = self._final or await self._within(timeout, self._drive)
         if self._result is None:
-            result = _outcome(self.task_id, task)
+            result = await self._reader.whole(outcome(self.task_id, task), self._watching.result_max)
             if self._tool is not None and not result.is_error:
                 await self._session.validate_tool_result(self._tool, result)
             self._result = result
@@ -208,6 +214,13 @@ class TaskHandle:
                     yield told
 
     # ------------------------------------------------------------------------------------------ the parts of it
+
+    @property
+    def _reader(self) -> Reader:
+        def ask(request: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+            return persist(request, self._ear.bell, self._watching.pause, self.task_id)
+
+        return Reader(self._session, self._watching.read_timeout_seconds, ask)
 
     @contextmanager
     def _polls(self) -> Generator[Polls]:
@@ -281,17 +294,3 @@ class TaskHandle:
 
 def _dump(answer: BaseModel) -> dict[str, Any]:
     return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-def _outcome(task_id: str, task: DetailedTask) -> CallToolResult:
-    if task.status == "cancelled":
-        raise cancelled(task_id, task.status_message)
-    try:
-        if task.status == "completed":
-            return CallToolResult.model_validate(task.result, by_name=False)
-        error = ErrorData.model_validate(task.error, by_name=False)
-    except ValidationError:
-        # `from None`: what the server sent does not belong in a traceback.
-        what = f"Task {label(task_id)} is {task.status}, but the server's answer does not say with what"
-        raise TaskFailed(INTERNAL_ERROR, what, task_id=task_id) from None
-    raise TaskFailed(error.code, error.message, error.data, task_id=task_id)

@@ -32,7 +32,9 @@ class Sweeper:
         self._dispatcher = dispatcher
         self._store = TaskStore(settings)
         self._me = f"{socket.gethostname()}:{os.getpid()}"
-        self._thread = LoopThread("mcptasks-sweeper", [self._sweeping])
+        #: This worker has the sweep.
+        self._sweeps = False
+        self._thread = LoopThread("mcptasks-sweeper", [self._sweeping, self._discarding])
 
     def start(self) -> None:
         """Sweeping has begun."""
@@ -46,18 +48,30 @@ class Sweeper:
         async with aclosing(self._store):
             while True:
                 try:
-                    await sweep(self._store, self._me, self._dispatcher)
+                    self._sweeps = await sweep(self._store, self._me, self._dispatcher)
                 except StoreUnavailable as exc:
                     log.warning("The sweep waits for the store: %s", exc)
                 await asyncio.sleep(self._settings.sweep_ms / 1000)
 
+    async def _discarding(self) -> None:
+        # Beside the sweep: to remove files may take long, and leases are looked after meanwhile.
+        while True:
+            await asyncio.sleep(self._settings.sweep_ms / 1000)
+            if self._sweeps:
+                try:
+                    await discard(self._store)
+                except StoreUnavailable as exc:
+                    log.warning("Files of tasks that are gone are not removed yet: %s", exc)
 
-async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> None:
-    """Everything that is overdue now has moved on, unless another worker has the sweep.
+
+async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> bool:
+    """Everything that is overdue now has moved on; False: another worker has the sweep.
 
     Of messages that no worker claimed, a batch is sent again: more would flood a fleet that is only slow.
     """
-    while overdue := await store.sweep(me):
+    while True:
+        if (overdue := await store.sweep(me)) is None:
+            return False
         moved = 0
         for task_id in overdue:
             answer = await store.reap(task_id)
@@ -67,4 +81,22 @@ async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> None:
                 log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)
             moved += answer.outcome != "RESEND"
         if len(overdue) < SWEEP_BATCH or moved < len(overdue) / 2:
-            return
+            return True
+
+
+async def discard(store: TaskStore) -> None:
+    """The files of all tasks that are gone are removed.
+
+    Raises:
+        ArtifactsUnavailable: not all of them; those that are left come again in ten minutes.
+    """
+    gone = await store.discard()
+    while gone:
+        done: list[str] = []
+        try:
+            for task_id in gone:
+                await store.files.remove_all(task_id)
+                done.append(task_id)
+                log.info("Task %s: discard", label(task_id))
+        finally:
+            gone = await store.discard(done)

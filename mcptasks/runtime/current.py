@@ -13,6 +13,7 @@ from mcptasks.errors import Cancelled
 from mcptasks.model import Claim
 from mcptasks.runtime.channel import TaskChannel
 from mcptasks.runtime.replay import Replay
+from mcptasks.runtime.shelf import Shelf
 from mcptasks.store.store import TaskStore
 
 
@@ -24,6 +25,7 @@ class CurrentRun:
     replay: Replay
     channel: TaskChannel
     store: TaskStore
+    shelf: Shelf
     stop_requested: Callable[[], bool]
     #: The `Retry` errors this pass has made, raised or not.
     wishes: list[Exception] = field(default_factory=list[Exception])

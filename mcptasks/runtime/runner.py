@@ -22,6 +22,7 @@ from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.outcome import Asked, End, Outcome, Parked, Sleeping, Superseded, cannot_go_on
 from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
+from mcptasks.runtime.shelf import Shelf
 from mcptasks.runtime.skew import no_key, no_such_tool, other_version
 from mcptasks.runtime.tool_pass import Job, ToolPass
 from mcptasks.store.base import Next
@@ -75,6 +76,7 @@ class Run:
             policy=policy_of(tool.fn) or Policy(),
             interrupt=self.interrupt,
             reporter=Reporter(self._store, claim, lambda: self.interrupt.now_s),
+            shelf=Shelf(self._store, claim),
             now_ms=self._now_ms,
         )
         try:

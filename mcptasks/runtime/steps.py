@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import anyio
 import anyio.to_thread
 
-from mcptasks.errors import BadPayload, MCPTasksError, ReplayMismatch, TooLarge
+from mcptasks.errors import BadPayload, ClaimLost, MCPTasksError, ReplayMismatch, TooLarge
 from mcptasks.runtime.current import CurrentRun, current_run
 from mcptasks.runtime.lanes import current_lane, lane
 from mcptasks.runtime.patience import patiently
@@ -24,10 +24,6 @@ from mcptasks.wire import clean, dumps
 P = ParamSpec("P")
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
-
-
-class ClaimLost(MCPTasksError):
-    """The run lost its claim while it worked; whatever it does now does not count."""
 
 
 class StepFailed(MCPTasksError):

@@ -35,6 +35,7 @@ from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import SAME_AGAIN, Replay, question_label
 from mcptasks.runtime.results import completed, failed
 from mcptasks.runtime.retry import Retry
+from mcptasks.runtime.shelf import Shelf
 from mcptasks.runtime.skew import other_arguments, other_version
 from mcptasks.runtime.stopping import stopped
 from mcptasks.runtime.watchdog import Decision, Do, Limits
@@ -63,6 +64,7 @@ class Job:
     policy: Policy
     interrupt: Interrupt
     reporter: Reporter
+    shelf: Shelf
     #: The store's clock, or a little behind it.
     now_ms: Callable[[], int]
 
@@ -82,7 +84,9 @@ class ToolPass:
         self._tool = seams.get_tool(job.mcp, job.submission.tool)
         self._sync = self._tool is not None and not self._tool.is_async
         self._scope = anyio.CancelScope()
-        self._current = CurrentRun(job.claim, self._replay, self._channel, job.store, lambda: job.interrupt.requested)
+        self._current = CurrentRun(
+            job.claim, self._replay, self._channel, job.store, job.shelf, lambda: job.interrupt.requested
+        )
         self._versions = other_version(job.claim.record, job.store.settings.version or job.mcp.version)
         self._limits = Limits.of(job.policy)
         self._task: asyncio.Task[CallToolResult | InputRequiredResult | None] | None = None
@@ -106,7 +110,7 @@ class ToolPass:
                         await self.abandon()
                         return cannot_go_on(self._channel.mismatch + self._versions)
                     if self._task.done():
-                        return self._end(decision)
+                        return await self._end(decision)
                     if decision.do is not Do.RUN:
                         return await self.stop()
                     if asked.done():
@@ -140,7 +144,7 @@ class ToolPass:
             while True:
                 decision = self._look(self._task)
                 if self._task.done():
-                    end = self._end(decision)
+                    end = await self._end(decision)
                     # A tool that answers its interruption with a question has stopped all the same.
                     return self._stopped(decision) if isinstance(end, Asked) else end
                 if decision.do is Do.LEAVE:
@@ -183,7 +187,7 @@ class ToolPass:
     def _stopped(self, decision: Decision) -> End:
         return stopped(decision, self._job.submission.tool, self._job.policy)
 
-    def _end(self, decision: Decision) -> End | Asked:
+    async def _end(self, decision: Decision) -> End | Asked:
         assert self._task is not None
         if decision.void:
             return self._stopped(decision)
@@ -214,7 +218,8 @@ class ToolPass:
             return cannot_go_on(
                 f"the tool returned without {missing}, which an earlier run of it had. {SAME_AGAIN}{self._versions}"
             )
-        return completed(result, self._job.submission, self._job.store.settings, self._job.claim.task_id)
+        job = self._job
+        return await completed(result, job.submission, job.store.settings, job.claim, job.shelf)
 
     def _wish(self, result: CallToolResult) -> Retry | None:
         """The `Retry` that this result is, after the SDK has turned it into a tool error."""

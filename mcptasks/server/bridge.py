@@ -24,6 +24,7 @@ from mcp_types import (
 
 from mcptasks.model import Record, Status
 from mcptasks.server import rounds
+from mcptasks.server.artifacts import Artifacts
 from mcptasks.server.audience import lacking, shown
 from mcptasks.server.closing import Closing
 from mcptasks.server.intake import Call, Intake
@@ -41,8 +42,8 @@ TASK_ID: Final = "mcptasks/taskId"
 class Bridge:
     """The waiting calls of one server process."""
 
-    def __init__(self, store: TaskStore, intake: Intake, closing: Closing) -> None:
-        self._store, self._intake, self._closing = store, intake, closing
+    def __init__(self, store: TaskStore, intake: Intake, closing: Closing, artifacts: Artifacts) -> None:
+        self._store, self._intake, self._closing, self._artifacts = store, intake, closing, artifacts
 
     async def wait(self, call: Call, record: Record, *, rounds_before: int) -> HandlerResult:
         """What the call is answered with: the tool's result as a live call has it, or another round.
@@ -77,7 +78,7 @@ class Bridge:
             while True:
                 told = await _tell(call, record, told)
                 if record.status.terminal:
-                    return ending(record)
+                    return await self._ending(record)
                 questions = shown(call.ctx, record)
                 if asks(record) and not questions:
                     raise _not_to_be_asked(call, record)
@@ -105,7 +106,7 @@ class Bridge:
                 group.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        return ending(record)
+        return await self._ending(record)
 
     async def _follow(self, call: Call, record: Record, watch: Watch, relay: Relay) -> Record:
         told: float | None = None
@@ -126,24 +127,23 @@ class Bridge:
             record = change
         return record
 
+    async def _ending(self, record: Record) -> HandlerResult:
+        """What the call comes to whose task has ended: the whole result, because a live call knows no other.
+
+        Raises:
+            MCPError: the tool ended with it; or -32603, the task was cancelled.
+        """
+        if record.status is Status.COMPLETED and record.result is not None:
+            return await self._artifacts.whole(record)
+        if record.error is not None:
+            raise MCPError(record.error["code"], record.error["message"], record.error.get("data"))
+        why = record.status_message or "nobody said why"
+        raise MCPError(INTERNAL_ERROR, f"The task of this call was cancelled: {why}", {TASK_ID: record.task_id})
+
 
 def asks(record: Record) -> bool:
     """The task waits for answers of its client."""
     return bool(record.questions) and not record.status.terminal
-
-
-def ending(record: Record) -> HandlerResult:
-    """What the call comes to whose task has ended.
-
-    Raises:
-        MCPError: the tool ended with it; or -32603, the task was cancelled.
-    """
-    if record.status is Status.COMPLETED and record.result is not None:
-        return record.result
-    if record.error is not None:
-        raise MCPError(record.error["code"], record.error["message"], record.error.get("data"))
-    why = record.status_message or "nobody said why"
-    raise MCPError(INTERNAL_ERROR, f"The task of this call was cancelled: {why}", {TASK_ID: record.task_id})
 
 
 async def _tell(call: Call, record: Record, told: float | None) -> float | None:

@@ -23,6 +23,7 @@ from mcptasks.errors import BadPayload, ConfigurationError
 from mcptasks.model import Record, Undeclared, is_task_id, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
 from mcptasks.server import prelude, rounds, submission
+from mcptasks.server.artifacts import Artifacts
 from mcptasks.server.audience import shown
 from mcptasks.server.bridge import Bridge
 from mcptasks.server.closing import Closing
@@ -55,6 +56,7 @@ class TasksExtension(Extension):
         self._owner = owner
         #: What goes on for as long as a task does: streams that listen, calls that wait.
         self.closing = Closing()
+        self._artifacts = Artifacts(store, owner)
         self._server: _Server | None = None
         self._middleware: list[Any] = []
         self._moved = False
@@ -64,10 +66,12 @@ class TasksExtension(Extension):
     def serve(self, mcp: MCPServer[Any], dispatcher: Dispatcher) -> None:
         """The extension knows its server and how to wake the fleet; before that a durable call is refused."""
         intake = Intake(self._store, dispatcher, self._store.settings.version or mcp.version)
-        self._server = _Server(mcp, intake, Bridge(self._store, intake, self.closing))
+        self._server = _Server(mcp, intake, Bridge(self._store, intake, self.closing, self._artifacts))
         if keys := self._store.settings.request_state_keys:
             seams.share_request_state(mcp, [key.get_secret_value() for key in keys])
-        self._middleware = [_forget_task_hint, Subscriptions(self._store, self._owner, self.closing).listen]
+        self._artifacts.store = self._store
+        subscriptions = Subscriptions(self._store, self._owner, self.closing)
+        self._middleware = [_forget_task_hint, self._artifacts.route, subscriptions.listen]
         mcp.middleware.extend(self._middleware)
 
     @contextmanager
@@ -89,15 +93,20 @@ class TasksExtension(Extension):
         finally:
             self.closing.begin()
             self._store, self._server, self.closing, self._middleware = here
+            self._artifacts.store = self._store
             mcp.middleware[:], self._moved = chain, False
 
     def methods(self) -> Sequence[MethodBinding]:
-        """`tasks/get`, `tasks/update`, `tasks/cancel`, for the protocol versions that know extensions (P06)."""
+        """`tasks/get`, `tasks/update`, `tasks/cancel`, for the protocol versions that know extensions (P06).
+
+        And what reads the artifacts of tasks, which are resources to every client.
+        """
         self.installed = True
         return [
             MethodBinding("tasks/get", TaskIdParams, self.get, protocol_versions=MODERN),
             MethodBinding("tasks/update", UpdateParams, self.update, protocol_versions=MODERN),
             MethodBinding("tasks/cancel", TaskIdParams, self.cancel, protocol_versions=MODERN),
+            self._artifacts.method,
         ]
 
     # -------------------------------------------------------------------------------------------- tools/call

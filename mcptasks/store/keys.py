@@ -9,6 +9,7 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | task:{id}                  | hash  | the record, open questions (`q:<key>`) and their limits (`d:`)   |
 | task:{id}:call             | text  | arguments and submission context (JSON)                          |
 | task:{id}:journal          | hash  | asked `k:`, answers `a:`, steps `s:`, timers `t:`, guard `mrtr`  |
+| task:{id}:artifacts        | hash  | name of an artifact -> its digest, size, file and kind            |
 | idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
 | unsent                     | zset  | task that waits for a worker or a time -> its (next) message     |
 | leases                     | zset  | running task -> when its worker is taken for dead                |
@@ -17,6 +18,7 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | active                     | zset  | unfinished task -> when its keys are gone                        |
 | active:owner:<sha256>      | zset  | the same per caller, kept where the caller's number is limited   |
 | active:tool:<tool>         | zset  | the same per tool, kept where the tool's number is limited       |
+| artifacts                  | zset  | task that has a folder of files -> when these are to be removed   |
 | admission                  | hash  | present while new tasks are refused: `reason`                    |
 | workers                    | hash  | node name -> the worker's own word on its health (JSON)          |
 | sweeper                    | text  | which worker sweeps now                                          |
@@ -48,6 +50,10 @@ class Keys:
     def journal(self, task_id: str) -> str:
         """What a replay needs."""
         return f"{self.task(task_id)}:journal"
+
+    def artifacts_of(self, task_id: str) -> str:
+        """The artifacts that the task has written."""
+        return f"{self.task(task_id)}:artifacts"
 
     def idem(self, owner: str, tool: str, key: str) -> str:
         """One idempotency key, scoped to caller and tool; hashed, because callers choose it freely."""
@@ -87,6 +93,11 @@ class Keys:
     def active_of_tool(self, tool: str) -> str:
         """One tool's share of them."""
         return f"{self.active}:tool:{tool}"
+
+    @property
+    def artifacts(self) -> str:
+        """The tasks whose files must be removed when they are gone, which Redis tells nobody."""
+        return f"{self.prefix}artifacts"
 
     @property
     def admission(self) -> str:

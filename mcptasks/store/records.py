@@ -72,6 +72,7 @@ def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
         hard_limit_ms=int(fields["hard_limit"]) if fields["hard_limit"] else None,
         questions=questions,
         answer_by_ms={name[2:]: int(text.split(" ")[0]) for name, text in fields.items() if name.startswith("d:")},
+        artifacts="artifacts" in fields,
         version=fields.get("version", ""),
         result=json.loads(fields["result"]) if "result" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,

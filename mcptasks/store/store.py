@@ -8,20 +8,31 @@ from __future__ import annotations
 
 from mcptasks.settings import Settings
 from mcptasks.store.admission import AdmissionTransitions
+from mcptasks.store.artifacts import ArtifactTransitions
 from mcptasks.store.callers import CallerTransitions
 from mcptasks.store.changes import Changes
+from mcptasks.store.files import Files
 from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
 
 
-class TaskStore(CallerTransitions, RunTransitions, UpkeepTransitions, AdmissionTransitions, RegistryTransitions):
+class TaskStore(
+    CallerTransitions,
+    RunTransitions,
+    ArtifactTransitions,
+    UpkeepTransitions,
+    AdmissionTransitions,
+    RegistryTransitions,
+):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         #: For those who want to know when a task has changed.
         self.changes = Changes(settings, self.keys, self.connection)
+        #: The bytes of artifacts and large results.
+        self.files = Files(settings.artifacts_url, self.seal)
 
     async def aclose(self) -> None:
         """The running loop's connections are closed."""

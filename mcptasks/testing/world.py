@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from mcp.client import Client, ClientRequestContext
@@ -249,7 +250,8 @@ async def run(mcp: MCPServer[Any], tasks: Tasks, *, patience_s: float = 10.0) ->
     clock = MovableClock()
     async with AsyncExitStack() as stack:
         url = stack.enter_context(store_in_memory(clock))
-        settings = tasks.config.model_copy(update={"redis_url": url, "broker_url": ""})
+        files = stack.enter_context(TemporaryDirectory(prefix="mcptasks-"))
+        settings = tasks.config.model_copy(update={"redis_url": url, "broker_url": "", "artifacts_url": files})
         worker = Worker(settings, mcp, clock=clock)
         world, store = World(mcp, worker, clock, patience_s), TaskStore(settings)
         for closing in (world.aclose, store.aclose):

@@ -208,6 +208,7 @@ class Fleet:
         self.folder = folder
         self.ledger = Ledger(folder / "ledger.jsonl")
         self.store = Store(folder / "valkey")
+        self.artifacts = folder / "artifacts"
         self.prefix = f"f{uuid.uuid4().hex[:8]}:"
         self._env, self._stack, self._procs = env, ExitStack(), list[Proc]()
 
@@ -282,6 +283,7 @@ class Fleet:
             "FLEET_LEDGER": str(self.ledger.path),
             "MCPTASKS_REDIS_URL": self.store.url,
             "MCPTASKS_PREFIX": self.prefix,
+            "MCPTASKS_ARTIFACTS_URL": str(self.artifacts),
         }
         return {**clean, **mine, **SHORT, **self._env, **more}
 
@@ -299,6 +301,7 @@ class Fleet:
         return Settings(
             redis_url=self.store.url,
             prefix=self.prefix,
+            artifacts_url=str(self.artifacts),
             lease_ms=LEASE_MS,
             renew_ms=500,
             resend_ms=RESEND_MS,

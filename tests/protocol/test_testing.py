@@ -21,7 +21,7 @@ from mcp.client import Client, ClientRequestContext
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
-from mcptasks import Retry, Tasks, cancelled, gather, input_timeout, sleep, step, testing
+from mcptasks import Retry, Tasks, artifact, cancelled, gather, input_timeout, sleep, step, testing
 from mcptasks.client import TaskCancelled, TaskFailed, TasksClient
 from mcptasks.client.polling import Bell
 from mcptasks.errors import BadAnswer, ConfigurationError, UnknownTask
@@ -611,3 +611,23 @@ def test_without_its_extra_the_import_says_what_to_install(missing: str) -> None
         f"ImportError: mcptasks.testing needs the extra `testing` ({missing} is missing): "
         "pip install 'mcptasks[testing]'"
     )
+
+
+async def test_artifacts_and_large_results_are_read_as_from_a_server() -> None:
+    """In a folder that is gone with the block."""
+
+    async def export() -> str:
+        await artifact("data.csv", b"a,b\n")
+        return "x" * 400_000
+
+    mcp, tasks = server(export)
+    async with testing.run(mcp, tasks) as world, world.client() as client:
+        handle = await TasksClient.start(client, "export", {})
+        await world.idle()
+        assert text(await handle.result()) == "x" * 400_000
+        [link] = await handle.artifacts()
+        assert [part async for part in handle.read(link)] == [b"a,b\n"]
+        place = world.settings.artifacts_url
+        assert os.listdir(place)
+    assert not await anyio.Path(place).exists()
+    assert tasks.config.artifacts_url == ".mcptasks/artifacts"

@@ -50,6 +50,10 @@ async def _reap(store: TaskStore) -> Transition:
     return lambda: store.reap(task_id)
 
 
+async def _discard(store: TaskStore) -> Transition:
+    return store.discard
+
+
 def _of_a_worker(name: str) -> Callable[[TaskStore], Awaitable[Transition]]:
     async def prepared(store: TaskStore) -> Transition:
         claim = await parked(store, hold=True) if name == "park" else await running(store)
@@ -66,6 +70,7 @@ TRANSITIONS: Final[dict[str, Callable[[TaskStore], Awaitable[Transition]]]] = {
     "sweep": _sweep,
     "active": _active,
     "reap": _reap,
+    "discard": _discard,
     **{name: _of_a_worker(name) for name in WORKER_WRITES},
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
+from mcptasks.links import Artifact
 from mcptasks.model import (
     Claim,
     Envelope,
@@ -199,6 +201,22 @@ async def _park(store: TaskStore, claim: Claim) -> str:
 @_write("step")
 async def _step(store: TaskStore, claim: Claim) -> str:
     return (await store.step(claim, "charge#1", "1"))[0]
+
+
+@_write("reserve")
+async def _reserve(store: TaskStore, claim: Claim) -> str:
+    return await store.reserve(claim)
+
+
+def artifact(name: str = "report.csv", data: str = "a,b", *, file: str = "") -> Artifact:
+    """The artifact that these bytes would be, in that file."""
+    digest = hashlib.sha256(data.encode()).hexdigest()
+    return Artifact(name=name, sha256=digest, size=len(data), mime="text/csv", file=file or f"{digest}.1")
+
+
+@_write("artifact")
+async def _artifact(store: TaskStore, claim: Claim) -> str:
+    return (await store.artifact(claim, artifact()))[0]
 
 
 @_write("retry")

@@ -231,7 +231,22 @@ def test_systemd_tells_only_the_workers_main_process_to_end() -> None:
 def test_the_units_read_their_secrets_from_a_file_with_an_example() -> None:
     assert {unit(file)["Service"]["EnvironmentFile"] for file in UNITS} == {"/etc/mcptasks/mcptasks.env"}
     example = dotenv_values(DEPLOY / "systemd" / "mcptasks.env.example")
-    assert example == {"MCPTASKS_REDIS_URL": "redis://127.0.0.1:6379/0", "FLOWER_BASIC_AUTH": ""}
+    assert example == {
+        "MCPTASKS_REDIS_URL": "redis://127.0.0.1:6379/0",
+        "FLOWER_BASIC_AUTH": "",
+        "MCPTASKS_ARTIFACTS_URL": "/var/lib/mcptasks/artifacts",
+    }
+
+
+def test_servers_read_the_artifacts_where_workers_write_them() -> None:
+    """One volume, one directory; both for nobody else."""
+    for name in ("server", "worker"):
+        service = SERVICES[name]
+        assert service["volumes"] == ["artifacts:/artifacts"]
+        assert service["environment"]["MCPTASKS_ARTIFACTS_URL"] == "/artifacts"
+    assert "install -d -o 10001 -g mcptasks -m 700 /artifacts" in (DEPLOY / "Dockerfile").read_text()
+    writers = [unit(file)["Service"] for file in UNITS if "flower" not in file.name]
+    assert [(one["StateDirectory"], one["StateDirectoryMode"]) for one in writers] == [("mcptasks", "0700")] * 2
 
 
 def test_the_procfile_names_the_three_processes() -> None:

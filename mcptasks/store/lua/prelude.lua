@@ -9,6 +9,10 @@ local TERMINAL = {completed = true, failed = true, cancelled = true}
 -- The distances at which a message is sent again grow up to this.
 local RESEND_MAX_MS = 300000
 
+-- Redis drops a task's keys and tells nobody, so the index of its files must outlive them: by as long as a fleet may
+-- have no sweeper.
+local FILES_GRACE_MS = 30 * 86400000
+
 -- Lua would print a large number as 1.7e+12.
 local function int(n) return string.format('%.0f', n) end
 
@@ -46,6 +50,12 @@ local function expire_with_task(task, ...)
   end
 end
 
+-- The task's files are to be removed at that moment (gone == '': never).
+local function keep_files(index, task_id, gone)
+  if gone == '' then return index_add(index, 9e15, task_id, '') end
+  index_add(index, tonumber(gone), task_id, int(tonumber(gone) + FILES_GRACE_MS))
+end
+
 -- A newer mcptasks wrote the record (`v`): what stands in it is not for this one to judge or to change.
 local function too_new(v) return v and tonumber(v) > SCHEMA end
 
@@ -68,7 +78,7 @@ end
 
 -- The task ends here. Its questions close, it leaves every index, and it is kept for one more ttl.
 local function settle(k, task_id, status, reason, message, field, payload)
-  local r = redis.call('HMGET', k.task, 'ttl', 'open', 'why', 'active')
+  local r = redis.call('HMGET', k.task, 'ttl', 'open', 'why', 'active', 'artifacts')
   if r[2] and r[2] ~= '0' then
     for _, name in ipairs(redis.call('HKEYS', k.task)) do
       local kind = string.sub(name, 1, 2)
@@ -87,6 +97,10 @@ local function settle(k, task_id, status, reason, message, field, payload)
   expire_with_task(k.task, k.task, k.call, k.journal)
   local idem = redis.call('HGET', k.task, 'idem')
   if idem then expire_with_task(k.task, idem) end
+  if r[5] then
+    expire_with_task(k.task, k.task .. ':artifacts')
+    keep_files(r[5], task_id, gone)
+  end
   redis.call('ZREM', k.unsent, task_id)
   redis.call('ZREM', k.leases, task_id)
   redis.call('ZREM', k.expiry, task_id)
