@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -22,12 +23,13 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
 from mcptasks import Retry, Tasks, artifact, cancelled, gather, input_timeout, sleep, step, testing
-from mcptasks.client import TaskCancelled, TaskFailed, TasksClient
+from mcptasks.client import TaskCancelled, TaskFailed, TaskHandle, TasksClient
 from mcptasks.client.polling import Bell
 from mcptasks.errors import BadAnswer, ConfigurationError, UnknownTask
 from mcptasks.model import Reason, Status
 from tests.support.house import Gate
 from tests.support.tools import Word
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -44,10 +46,15 @@ def server(*tools: Tool, **policy: Any) -> tuple[MCPServer, Tasks]:
     return mcp, tasks
 
 
-def text(result: CallToolResult) -> str:
+def text(returned: CallToolResult) -> str:
     """What the tool returned."""
-    assert isinstance(result.content[0], TextContent)
-    return result.content[0].text
+    assert isinstance(returned.content[0], TextContent)
+    return returned.content[0].text
+
+
+async def result(handle: TaskHandle) -> str:
+    """What the task's tool returned, or has by now: whoever moves the time has moved it."""
+    return text(await handle.result(timeout=20))
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +110,7 @@ async def test_a_tool_lives_its_whole_life_in_memory() -> None:
         await world.advance("1d")
         assert (await world.read(handle)).status is Status.RUNNING, "its lease is not over"
         await world.advance("1m")
-        assert text(await handle.result()) == "blue slow fast"
+        assert await result(handle) == "blue slow fast"
         assert (await world.read(handle)).attempt == 2
     assert done == ["first", "retried", "fast", "slow", "charge", "charge"]
 
@@ -123,7 +130,7 @@ async def test_each_thing_happens_at_its_own_moment_not_at_the_end_of_the_leap()
         begun = world.now
         handle = await TasksClient.start(client, "tool")
         await world.advance(timedelta(hours=28))
-        assert text(await handle.result()) == "done"
+        assert await result(handle) == "done"
         await world.advance("1d")
         assert world.now - begun == timedelta(hours=52)
     assert seen == [timedelta(hours=hours) for hours in (1, 25, 28)]
@@ -165,7 +172,7 @@ async def test_a_question_that_nobody_answers_in_time_ends_as_the_tool_says() ->
         await world.advance("47h")
         assert (await world.read(first)).status is (await world.read(second)).status is Status.PARKED
         await world.advance("1h")
-        assert text(await first.result()) == "cancel"
+        assert await result(first) == "cancel"
         assert (await world.read(second)).reason is Reason.INPUT_TIMEOUT
 
 
@@ -206,7 +213,7 @@ async def test_a_held_run_is_at_rest_and_lets_go_when_its_hold_is_over() -> None
         late = await TasksClient.start(client, "tool", {"name": "late"})
         await world.advance("11m")
         await world.answer(late, ACCEPT)
-        assert [text(await handle.result()) for handle in (quick, late)] == ["accept", "accept"]
+        assert [await result(handle) for handle in (quick, late)] == ["accept", "accept"]
     assert runs == ["quick", "late", "late"]
 
 
@@ -231,6 +238,40 @@ async def test_the_clients_callbacks_answer_while_somebody_waits_for_the_result(
         assert (await world.until(handle, "sleeping")).status is Status.SLEEPING
         await world.advance("1d")
         assert text(await waiting) == "red"
+
+
+async def test_an_answer_of_the_test_reaches_who_waits_for_the_result() -> None:
+    """A client without callbacks can be asked, and leaves the answer to the test."""
+
+    async def tool(ctx: Context) -> str:
+        return (await ctx.elicit("Which word?", Word)).action
+
+    mcp, tasks = server(tool)
+    async with testing.run(mcp, tasks) as world, world.client() as client:
+        waiting = asyncio.create_task(client.call_tool("tool"))
+        task_id = await eventually(lambda: first_of(world), description="it is a task")
+        await world.answer(task_id, {"action": "decline"})
+        assert text(await waiting) == "decline"
+
+
+async def first_of(world: testing.World) -> str | None:
+    """The one unfinished task."""
+    return next(iter(await world.operations.active()), None)
+
+
+async def test_progress_is_seen_though_time_stands_still() -> None:
+    """Rates and estimates of a tool that takes no time."""
+
+    async def tool(ctx: Context) -> str:
+        for done in range(4):
+            await ctx.report_progress(done, 9, f"row {done}")
+        return (await ctx.elicit("Which word?", Word)).action
+
+    mcp, tasks = server(tool)
+    async with testing.run(mcp, tasks) as world, world.client() as client:
+        handle = await TasksClient.start(client, "tool")
+        await world.idle()
+        assert "row 3" in str((await world.read(handle)).status_message)
 
 
 async def test_a_client_that_knows_no_tasks_calls_the_tool_like_any_other() -> None:
@@ -265,8 +306,9 @@ async def test_the_same_idempotency_key_is_the_same_task() -> None:
     assert ids[0] != ids[1]
 
 
-async def test_a_listener_is_told_of_changes_without_a_poll() -> None:
-    """`subscriptions/listen`, over the pub/sub of the store in memory."""
+@pytest.mark.parametrize("bound", [False, True])
+async def test_a_listener_is_told_of_changes_without_a_poll(bound: bool) -> None:
+    """`subscriptions/listen`, over the pub/sub of the store in memory, and of no store that the server was bound to."""
 
     async def never(delay_ms: int, bell: Bell, heard: int) -> None:
         # The shortest pauses are those before the stream stands.
@@ -278,6 +320,8 @@ async def test_a_listener_is_told_of_changes_without_a_poll() -> None:
         return "done"
 
     mcp, tasks = server(tool, ttl="9d")
+    if bound:
+        tasks.bind(mcp)
     async with testing.run(mcp, tasks) as world, world.client(tasks=TasksClient(pause=never)) as client:
         handle = await TasksClient.start(client, "tool")
         waiting = asyncio.create_task(handle.result())
@@ -340,7 +384,7 @@ async def test_an_answer_that_does_not_fit_is_refused_with_the_reason() -> None:
             await world.answer(handle, {"action": "accept", "content": {"word": 3}}, key=left)
         await world.answer(handle, ACCEPT, key=right)
         await world.answer(handle, ACCEPT)
-        assert text(await handle.result()) == "done"
+        assert await result(handle) == "done"
 
 
 # ------------------------------------------------------------------------------------------------ lost workers
@@ -372,8 +416,30 @@ async def test_a_crash_inside_a_step_does_it_again_after_the_lease(kind: str) ->
         await world.advance("14s")
         assert charged == [1]
         await world.advance("2s")
-        assert text(await handle.result()) == "done"
+        assert await result(handle) == "done"
     assert charged == [1, 1]
+
+
+async def test_the_lease_of_a_crashed_tool_that_cannot_be_stopped_runs_out() -> None:
+    """Its thread goes on, as no process's would; its task is another run's all the same."""
+    held, entered, runs = threading.Event(), threading.Event(), list[int]()
+
+    def tool() -> str:
+        runs.append(1)
+        entered.set()
+        if len(runs) == 1:
+            held.wait(30)
+        return f"run {len(runs)}"
+
+    mcp, tasks = server()
+    mcp.tool()(tasks.durable()(tool))
+    async with testing.run(mcp, tasks) as world, world.client() as client:
+        handle = await TasksClient.start(client, "tool")
+        await asyncio.to_thread(entered.wait)
+        world.crash(handle)
+        await world.advance("16s")
+        assert await result(handle) == "run 2"
+        held.set()
 
 
 @pytest.mark.parametrize(("recorded", "times"), [(False, 2), (True, 1)])
@@ -393,7 +459,7 @@ async def test_a_crash_at_a_step_shows_what_the_record_is_worth(recorded: bool, 
         handle = await TasksClient.start(client, "tool")
         world.crash_at_step("charge", recorded=recorded)
         await world.advance("2h")
-        assert text(await handle.result()) == "done"
+        assert await result(handle) == "done"
         assert (await world.read(handle)).attempt == 2
     assert len(charged) == times
 
@@ -426,7 +492,7 @@ async def test_a_crashed_run_stores_nothing_more_and_the_others_go_on() -> None:
         assert (record.reason, record.progress, record.questions) == (Reason.WORKER_LOST, None, {})
         assert await world.steps(handle) == {}
         gate.opened.set()
-        assert text(await bystander.result()) == "done"
+        assert await result(bystander) == "done"
         assert (await world.read(bystander)).attempt == 1
     assert len(tries) == 3
 
@@ -507,7 +573,7 @@ async def test_a_run_has_nothing_of_its_callers_context() -> None:
     mcp, tasks = server(tool)
     async with testing.run(mcp, tasks) as world, world.client() as client:
         user.set("somebody")
-        assert text(await (await TasksClient.start(client, "tool")).result()) == "nobody"
+        assert await result(await TasksClient.start(client, "tool")) == "nobody"
 
 
 async def test_a_sync_tool_does_durable_things_in_memory_too() -> None:
@@ -523,7 +589,7 @@ async def test_a_sync_tool_does_durable_things_in_memory_too() -> None:
         handle = await TasksClient.start(client, "tool")
         await world.advance("1d")
         await world.answer(handle, ACCEPT)
-        assert text(await handle.result()) == "accept"
+        assert await result(handle) == "accept"
 
 
 def test_a_world_can_be_a_fixture_whose_ends_are_in_different_tasks() -> None:
@@ -533,9 +599,16 @@ def test_a_world_can_be_a_fixture_whose_ends_are_in_different_tasks() -> None:
         await sleep("1d")
         return "done"
 
+    @asynccontextmanager
+    async def lifespan(_: MCPServer) -> AsyncGenerator[None]:
+        async with anyio.create_task_group():
+            yield
+
     loop = asyncio.new_event_loop()
     try:
-        mcp, tasks = server(tool, ttl="9d")
+        tasks = Tasks()
+        mcp = MCPServer("mine", extensions=[tasks], lifespan=lifespan)
+        mcp.tool()(tasks.durable(ttl="9d")(tool))
         running = testing.run(mcp, tasks)
         world = loop.run_until_complete(running.__aenter__())
         connected = world.client()
@@ -544,7 +617,7 @@ def test_a_world_can_be_a_fixture_whose_ends_are_in_different_tasks() -> None:
         async def test() -> str:
             handle = await TasksClient.start(client, "tool")
             await world.advance("1d")
-            return text(await handle.result())
+            return await result(handle)
 
         assert loop.run_until_complete(test()) == "done"
         loop.run_until_complete(connected.__aexit__(None, None, None))
