@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from contextlib import aclosing
+from enum import StrEnum
 from typing import Final
 
 from mcptasks.dispatch import Dispatcher
@@ -22,6 +23,10 @@ from mcptasks.store.store import TaskStore
 from mcptasks.store.upkeep import SWEEP_BATCH
 
 log: Final = logging.getLogger("mcptasks.fleet")
+
+#: So many sweeps are left out by a sweeper that has met tasks it is too old for. Its turn is over before that, and a
+#: newer worker, if there is one, has the sweep from then on.
+_STEP_BACK: Final = 5
 
 
 class Sweeper:
@@ -47,11 +52,13 @@ class Sweeper:
     async def _sweeping(self) -> None:
         async with aclosing(self._store):
             while True:
+                swept = Swept.DONE
                 try:
-                    self._sweeps = await sweep(self._store, self._me, self._dispatcher)
+                    swept = await sweep(self._store, self._me, self._dispatcher)
+                    self._sweeps = swept is Swept.DONE
                 except StoreUnavailable as exc:
                     log.warning("The sweep waits for the store: %s", exc)
-                await asyncio.sleep(self._settings.sweep_ms / 1000)
+                await asyncio.sleep(self._settings.sweep_ms / 1000 * (_STEP_BACK if swept is Swept.TOO_NEW else 1))
 
     async def _discarding(self) -> None:
         # Beside the sweep: to remove files may take long, and leases are looked after meanwhile.
@@ -64,14 +71,25 @@ class Sweeper:
                     log.warning("Files of tasks that are gone are not removed yet: %s", exc)
 
 
-async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> bool:
-    """Everything that is overdue now has moved on; False: another worker has the sweep.
+class Swept(StrEnum):
+    """What a round of the sweep came to."""
+
+    DONE = "done"
+    #: There were tasks that a newer mcptasks has written, which only a newer worker's sweep moves on.
+    TOO_NEW = "too new"
+    #: Another worker has the sweep.
+    ELSEWHERE = "elsewhere"
+
+
+async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> Swept:
+    """Everything that is overdue now has moved on, as far as it is this worker's to move.
 
     Of messages that no worker claimed, a batch is sent again: more would flood a fleet that is only slow.
     """
+    swept = Swept.DONE
     while True:
         if (overdue := await store.sweep(me)) is None:
-            return False
+            return Swept.ELSEWHERE
         moved = 0
         for task_id in overdue:
             answer = await store.reap(task_id)
@@ -80,8 +98,10 @@ async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> bool:
             if answer.outcome not in ("NOTHING", "WAITING"):
                 log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)
             moved += answer.outcome != "RESEND"
+            if answer.outcome == "NEWER":
+                swept = Swept.TOO_NEW
         if len(overdue) < SWEEP_BATCH or moved < len(overdue) / 2:
-            return True
+            return swept
 
 
 async def discard(store: TaskStore) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from mcptasks.fleet.sweeper import sweep
+from mcptasks.fleet.sweeper import Sweeper, sweep
 from mcptasks.model import Envelope, Hint
 from mcptasks.policy import Policy
 from mcptasks.store.store import TaskStore
 from mcptasks.store.upkeep import SWEEP_BATCH
 from tests.requirements import covers
+from tests.store.conftest import OpenStore
 from tests.support.peek import Peek
 from tests.support.tasks import queued, running
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -72,3 +76,28 @@ async def test_tasks_of_a_newer_schema_do_not_hide_others_from_the_sweeper(store
     assert [hint.task_id for hint in outbox.sent] == [lost]
     assert [peek.stored(task_id).task for task_id in newer] == before, "their records are a newer worker's"
     assert await store.sweep("me") == []
+
+
+@covers("W9")
+async def test_a_sweeper_that_is_too_old_for_a_task_lets_a_newer_one_sweep(open_store: OpenStore, peek: Peek) -> None:
+    """In the midst of an upgrade an old worker may have the sweep, and would keep it for as long as it lives."""
+    # A term of three sweeps is far longer than this test's own pauses, so nobody gets the sweep by chance.
+    store = open_store(sweep_ms=400)
+    task_id = await queued(store)
+    peek.put(task_id, v="999")
+    peek.make_due("unsent", task_id)
+    old = Sweeper(store.settings, Outbox())
+    old.start()
+    try:
+        await eventually(lambda: _has_been_seen(peek, task_id), description="the old one has met the task")
+
+        async def taken_over() -> bool:
+            return await store.sweep("newer") is not None
+
+        await eventually(taken_over, description="the newer one has the sweep")
+    finally:
+        await asyncio.to_thread(old.close)
+
+
+async def _has_been_seen(peek: Peek, task_id: str) -> bool:
+    return (peek.score("unsent", task_id) or 0) > 1
