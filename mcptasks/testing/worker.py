@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeVar
 
 from mcptasks import seams
 from mcptasks.dispatch import Dispatcher
-from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.execute import perform
 from mcptasks.fleet.keeper import Keeper
 from mcptasks.fleet.portal import Portal
@@ -84,8 +83,7 @@ class Worker:
     async def working(self) -> AsyncGenerator[None]:
         """Inside the block messages can be worked on, with the server's lifespan entered. At the end all runs end."""
         async with in_a_task_of_its_own(seams.lifespan(self._mcp)) as self._lifespan:
-            loop = asyncio.get_running_loop()
-            upkeep = [loop.create_task(_forever(job)) for job in self.keeper.jobs]
+            upkeep = [asyncio.ensure_future(job()) for job in self.keeper.jobs]
             try:
                 yield
             finally:
@@ -139,12 +137,6 @@ async def _perform(work: Work) -> str:
         raise
     finally:
         await store.aclose()
-
-
-async def _forever(job: Callable[[], Any]) -> None:
-    while True:
-        with suppress(StoreUnavailable):
-            await job()
 
 
 class _Store(TaskStore):
