@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint types stress bench bench-recovery bench-push bench-resume clean chaos
+.PHONY: help setup demo test test-slow test-all lint types stress bench bench-recovery bench-push bench-resume bench-sealing clean chaos
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,7 +21,7 @@ $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "mcptasks needs Python 3.11 or newer on PATH"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' --group test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,encryption,flower]' --group test
 	@touch $@
 
 setup: $(VENV)/installed ## Install everything into .venv
@@ -56,6 +56,9 @@ bench: setup ## Side by side with FastMCP's tasks; prints ratios, writes benchma
 
 bench-push: setup ## How soon a client that listens hears of its task's end; exit 1 over 60 ms (median)
 	$(BIN)/python -m benchmarks.push
+
+bench-sealing: setup ## What encryption at rest costs the store's calls, in time and in bytes
+	$(BIN)/python -m benchmarks.sealing
 
 bench-resume: setup ## How soon an answered task goes on, beside FastMCP's; exit 1 over 0.6 (held: 0.4) of its time
 	$(BIN)/python -m benchmarks.resume

@@ -56,6 +56,8 @@ class Operations:
 
         Raises:
             UnknownTask: there is none.
+            SchemaTooNew: a newer mcptasks wrote it.
+            Sealed: it is sealed with a key that is not among these settings' `encryption_keys`.
         """
         record = await self._store.read(task_id, None) if is_task_id(task_id) else None
         if record is None:
