@@ -41,6 +41,14 @@ class UnknownTask(MCPTasksError):
     """There is no task with this id: it never was, or its time is over."""
 
 
+class AmbiguousTask(MCPTasksError):
+    """More than one task that may be seen has an id that begins so."""
+
+
+class BadCursor(MCPTasksError):
+    """The text is no cursor that a list of tasks gave out."""
+
+
 class SchemaTooNew(MCPTasksError):
     """A record was written by a newer mcptasks; it is left untouched. Upgrade this process first."""
 

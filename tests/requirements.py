@@ -94,6 +94,7 @@ _BEHAVIOURS: Final = {
     "W4": "time limits name their reason and do not count time spent waiting for a person",
     "W5": "a cancel says what it did: ended it, asked for it, or came too late",
     "W7": "what is large goes to files, with a reference and a summary; no id or name leads out of their place",
+    "W8": "lists (newest first), counts and prefixes of ids show a caller his own; what has no owner, operators alone",
     "W9": "every record has a schema version, and a newer one is refused, never misread",
     "W10": "a store failure is never reported as success; a finished run waits and writes when the store is back",
 }

@@ -82,7 +82,7 @@ class Swept(StrEnum):
 
 
 async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> Swept:
-    """Everything that is overdue now has moved on, as far as it is this worker's to move.
+    """All that is overdue now has moved on, as far as it is this worker's to move, and what is gone is forgotten.
 
     Of messages that no worker claimed, a batch is sent again: more would flood a fleet that is only slow.
     """
@@ -101,7 +101,10 @@ async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> Swept:
             if answer.outcome == "NEWER":
                 swept = Swept.TOO_NEW
         if len(overdue) < SWEEP_BATCH or moved < len(overdue) / 2:
-            return swept
+            break
+    while await store.forget():
+        pass
+    return swept
 
 
 async def discard(store: TaskStore) -> None:

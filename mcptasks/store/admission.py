@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from mcptasks.store.base import Transitions
+from mcptasks.store.base import FORGET_BATCH, Transitions
 
 
 class AdmissionTransitions(Transitions):
@@ -28,10 +28,11 @@ class AdmissionTransitions(Transitions):
     async def active(self) -> list[str]:
         """The ids of all tasks that were admitted and have not ended, those not yet started included, in lexical order.
 
-        Taken from one index that create and settle keep within their own scripts: there is no moment in which an
+        Taken from the lists that every transition keeps within its own script: there is no moment in which an
         admitted task is missing from it. Tasks whose keys Redis has dropped are not counted.
         """
-        reply = await self.run_script("active", self.fleet("active"), {})
+        while (reply := await self.run_script("active", self.fleet("ids"), {"batch": FORGET_BATCH}))[0] == "AGAIN":
+            pass
         return sorted(reply[1:])
 
     async def in_hand(self) -> set[str]:

@@ -13,7 +13,11 @@ from mcptasks.store.keys import Keys
 from mcptasks.store.seal import Seal
 
 #: The keys that end together with their task.
-TASK_KEYS: Final = ("task", "call", "journal")
+TASK_KEYS: Final = ("task", "call", "journal", "result")
+
+
+#: Tasks of which one script clears the indexes at most, once Redis has dropped their keys: some milliseconds.
+FORGET_BATCH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,7 @@ class Transitions:
 
     def own(self, task_id: str, *names: str) -> dict[str, str]:
         """Keys of one task, by the names that the scripts' headers use."""
-        every = {"task": self.keys.task, "call": self.keys.call, "journal": self.keys.journal}
-        return {name: every[name](task_id) for name in names}
+        return {name: getattr(self.keys, name)(task_id) for name in names}
 
     def fleet(self, *names: str) -> dict[str, str]:
         """Indexes of the fleet, by the names that the scripts' headers use."""

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, cast
 from mcptasks.errors import TooLarge
 from mcptasks.model import Envelope, Guard, Record, Status, Submission
 from mcptasks.policy import Policy
-from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
-from mcptasks.store.records import newer, read_record, seal_guard
+from mcptasks.store.base import FORGET_BATCH, TASK_KEYS, Next, Transitions, hint_for
+from mcptasks.store.keys import owner_digest
+from mcptasks.store.records import newer, read_record, seal_guard, with_payload
 from mcptasks.wire import clean, dumps
 
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
@@ -78,11 +79,17 @@ class CallerTransitions(Transitions):
         )
         reply = await self.run_script(
             "create",
-            {**self.own(task_id, *TASK_KEYS), "idem": idem, **self._indexes(owner, submission.tool, message)},
+            {
+                **self.own(task_id, "task", "call", "journal"),
+                **self.fleet("unsent", "expiry", "admission"),
+                **self._broker(message),
+                "idem": idem,
+            },
             {
                 "task_id": task_id,
                 "tool": submission.tool,
                 "owner": owner,
+                "owner_digest": owner_digest(owner),
                 "call_json": self.seal.seal(task_id, "call", _call_json(submission, arguments)),
                 "mrtr": None if settled is None else seal_guard(task_id, settled[0], self.seal),
                 "queue": policy.queue or settings.queue,
@@ -100,6 +107,7 @@ class CallerTransitions(Transitions):
                 "owner_max": settings.owner_max or None,
                 "tool_max": settings.tool_max or None,
                 "queue_max": settings.queue_max or None,
+                "batch": FORGET_BATCH,
                 "answers": [] if settled is None else self._flat(task_id, settled[1]),
             },
         )
@@ -139,10 +147,16 @@ class CallerTransitions(Transitions):
             SchemaTooNew: a newer mcptasks wrote it.
             Sealed: something of it is sealed with a key that is not here.
         """
-        async with self.connection.turn() as client:
-            fields = cast("dict[str, str]", await client.hgetall(self.keys.task(task_id)))
+        async with self.connection.turn() as client, client.pipeline(transaction=False) as pipe:
+            # In this order: of whatever has ended by the first, the second finds the payload.
+            pipe.hgetall(self.keys.task(task_id))
+            pipe.get(self.keys.result(task_id))
+            fields, payload = cast("tuple[dict[str, str], str | None]", await pipe.execute())
         if not fields or (owner is not None and fields["owner"] != owner):
             return None
+        fields = with_payload(fields, payload)
+        if fields["status"] in (Status.COMPLETED, Status.FAILED) and not fields.keys() & {"result", "error"}:
+            return None  # its time was up between the two
         return read_record(fields, self.seal)
 
     async def owned(self, task_ids: Sequence[str], owner: str) -> list[str]:
@@ -225,10 +239,6 @@ class CallerTransitions(Transitions):
             known = cast("str | None", await client.get(idem))
         return known is None or known.partition(" ")[2] in digests
 
-    def _indexes(self, owner: str, tool: str, message: Envelope | None) -> dict[str, str]:
-        shares = {"active_owner": self.keys.active_of_owner(owner), "active_tool": self.keys.active_of_tool(tool)}
-        return {**self.fleet("unsent", "expiry", "admission", "active"), **shares, **self._broker(message)}
-
     def _broker(self, message: Envelope | None) -> dict[str, str]:
         # A script wants all its keys named; without a message this one is not touched.
         return {"broker_queue": self.keys.unsent if message is None else message.key}
@@ -244,6 +254,8 @@ class CallerTransitions(Transitions):
 
 
 def _call_json(submission: Submission, arguments: str) -> str:
-    """The submission as JSON around its arguments, which are JSON already and may be large."""
-    rest = {f.name: getattr(submission, f.name) for f in fields(submission) if f.name != "arguments"}
+    """The submission as JSON, without what is as usual, around its arguments, which are JSON already and large."""
+    usual = Submission(tool="", arguments={}, protocol_version="")
+    told = {f.name: getattr(submission, f.name) for f in fields(submission) if f.name != "arguments"}
+    rest = {name: value for name, value in told.items() if value != getattr(usual, name)}
     return f'{{"arguments":{arguments},{dumps(rest, "The call")[1:]}'

@@ -7,18 +7,22 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | key                        | type  | holds                                                            |
 |----------------------------|-------|------------------------------------------------------------------|
 | task:{id}                  | hash  | the record, open questions (`q:<key>`) and their limits (`d:`)   |
-| task:{id}:call             | text  | arguments and submission context (JSON)                          |
+| task:{id}:call             | text  | arguments and submission context (JSON), until it has ended      |
 | task:{id}:journal          | hash  | asked `k:`, answers `a:`, steps `s:`, timers `t:`, guard `mrtr`  |
 | task:{id}:artifacts        | hash  | name of an artifact -> its digest, size, file and kind            |
+| task:{id}:result           | text  | its result or error (JSON), once it has ended                    |
 | idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
 | unsent                     | zset  | task that waits for a worker or a time -> its (next) message     |
 | leases                     | zset  | running task -> when its worker is taken for dead                |
 | expiry                     | zset  | unfinished task -> when its time, or that of a question, is up   |
 | countdowns                 | zset  | parked task -> when its countdown message is due                 |
-| active                     | zset  | unfinished task -> when its keys are gone                        |
-| active:owner:<sha256>      | zset  | the same per caller, kept where the caller's number is limited   |
-| active:tool:<tool>         | zset  | the same per tool, kept where the tool's number is limited       |
 | artifacts                  | zset  | task that has a folder of files -> when these are to be removed   |
+| list:active                | zset  | unfinished task -> when it was created                           |
+| list:<end>                 | zset  | task that is completed, failed or cancelled -> the same          |
+| list:owner:<digest>:...    | zset  | the four of one caller                                           |
+| list:tool:<tool>:...       | zset  | the four of one tool                                             |
+| ids                        | zset  | "id owner-digest tool" of every task, in the order of ids        |
+| drops                      | zset  | every task -> when Redis drops its keys                          |
 | admission                  | hash  | present while new tasks are refused: `reason`                    |
 | workers                    | hash  | node name -> the worker's own word on its health (JSON)          |
 | sweeper                    | text  | which worker sweeps now                                          |
@@ -28,9 +32,16 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from dataclasses import dataclass
+
+
+def owner_digest(owner: str) -> str:
+    """What stands for an owner in names of keys: 128 bits, because owners are identities, of any length."""
+    digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).digest()[:16]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,10 @@ class Keys:
     def artifacts_of(self, task_id: str) -> str:
         """The artifacts that the task has written."""
         return f"{self.task(task_id)}:artifacts"
+
+    def result(self, task_id: str) -> str:
+        """What came of it."""
+        return f"{self.task(task_id)}:result"
 
     def idem(self, owner: str, tool: str, key: str) -> str:
         """One idempotency key, scoped to caller and tool; hashed, because callers choose it freely."""
@@ -81,18 +96,32 @@ class Keys:
         return f"{self.prefix}countdowns"
 
     @property
+    def ids(self) -> str:
+        """Every task's id, and to whom it belongs."""
+        return f"{self.prefix}ids"
+
+    @property
+    def drops(self) -> str:
+        """The tasks' last moments."""
+        return f"{self.prefix}drops"
+
+    @property
+    def tasks(self) -> str:
+        """The list of all tasks; like every list it is a key with `active` or an end behind it."""
+        return f"{self.prefix}list:"
+
+    @property
     def active(self) -> str:
-        """The tasks that were admitted and have not ended."""
-        return f"{self.prefix}active"
+        """All tasks that were admitted and have not ended."""
+        return f"{self.tasks}active"
 
-    def active_of_owner(self, owner: str) -> str:
-        """One caller's share of them; hashed, because owners are identities."""
-        digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()
-        return f"{self.active}:owner:{digest}"
+    def tasks_of_owner(self, owner: str) -> str:
+        """The list of one caller's tasks."""
+        return f"{self.tasks}owner:{owner_digest(owner)}:"
 
-    def active_of_tool(self, tool: str) -> str:
-        """One tool's share of them."""
-        return f"{self.active}:tool:{tool}"
+    def tasks_of_tool(self, tool: str) -> str:
+        """The list of one tool's tasks."""
+        return f"{self.tasks}tool:{tool}:"
 
     @property
     def artifacts(self) -> str:

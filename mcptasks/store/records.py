@@ -37,8 +37,15 @@ def newer(task_id: str, schema: str) -> SchemaTooNew:
     )
 
 
+def with_payload(stored: Mapping[str, str], payload: str | None) -> dict[str, str]:
+    """The record's hash fields, and as one more of them the result or error that stands beside an ended one."""
+    if payload is None:
+        return dict(stored)
+    return {**stored, "error" if stored["status"] == Status.FAILED else "result": payload}
+
+
 def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
-    """The record of these hash fields.
+    """The record of these fields.
 
     Raises:
         SchemaTooNew: a newer mcptasks wrote it.
@@ -57,7 +64,7 @@ def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
         status=status,
         reason=Reason(fields["reason"]) if "reason" in fields else None,
         status_message=fields.get("msg") or None,
-        progress=_progress(fields),
+        progress=read_progress(fields),
         created_ms=int(fields["created"]),
         updated_ms=int(fields["updated"]),
         ttl_ms=int(fields["ttl"]) if fields["ttl"] else None,
@@ -79,7 +86,8 @@ def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
     )
 
 
-def _progress(fields: Mapping[str, str]) -> Progress | None:
+def read_progress(fields: Mapping[str, str]) -> Progress | None:
+    """What these fields of a record say of its progress."""
     if not fields.get("progress"):
         return None
     total, rate, at_ms = fields.get("total"), fields.get("rate"), fields.get("progressed")

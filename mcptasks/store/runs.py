@@ -38,7 +38,7 @@ class RunTransitions(Transitions):
         settings = self.settings
         reply = await self.run_script(
             "claim",
-            {**self.own(hint.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "countdowns")},
+            {**self.own(hint.task_id, "task", "call", "journal"), **self.fleet("unsent", "leases", "countdowns")},
             {
                 "task_id": hint.task_id,
                 "run": hint.run,
@@ -206,7 +206,6 @@ class RunTransitions(Transitions):
                 "status": status,
                 "reason": reason,
                 "message": self._message(claim.task_id, message),
-                "field": field,
                 "payload": self.seal.seal(claim.task_id, field, payload),
             },
         )

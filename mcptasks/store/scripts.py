@@ -10,7 +10,8 @@ A header reads:
 
 A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions; `SCHEMA` is the version
 of the records that this code writes. A call with a missing or extra name, and an answer that the header does not list,
-are programming errors and raise at once. `prelude.lua` is put before every script.
+are programming errors and raise at once. `indexes.lua` and
+`prelude.lua` are put before every script.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from mcptasks.model import SCHEMA_VERSION
 
 _FIELD: Final = re.compile(r"^-- (KEYS|ARGV|RETURNS):(.*(?:\n--   .*)*)", re.MULTILINE)
 _REST: Final = "..."
+#: What is put before every script, in this order.
+SHARED: Final = ("indexes", "prelude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +108,11 @@ def _local(name: str, table: str, position: int) -> str:
 def load() -> dict[str, Script]:
     """Every script of the package, by name."""
     folder = resources.files("mcptasks.store").joinpath("lua")
-    prelude = folder.joinpath("prelude.lua").read_text()
-    files = (entry for entry in folder.iterdir() if entry.name.endswith(".lua") and entry.name != "prelude.lua")
-    return {
-        name: parse(name, entry.read_text(), prelude) for entry in files for name in [entry.name.removesuffix(".lua")]
+    texts = {
+        entry.name.removesuffix(".lua"): entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")
     }
+    prelude = "\n".join(texts.pop(name) for name in SHARED)
+    return {name: parse(name, text, prelude) for name, text in texts.items()}
 
 
 SCRIPTS: Final = load()

@@ -12,6 +12,7 @@ from mcptasks.store.artifacts import ArtifactTransitions
 from mcptasks.store.callers import CallerTransitions
 from mcptasks.store.changes import Changes
 from mcptasks.store.files import Files
+from mcptasks.store.lists import ListTransitions
 from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
@@ -24,6 +25,7 @@ class TaskStore(
     UpkeepTransitions,
     AdmissionTransitions,
     RegistryTransitions,
+    ListTransitions,
 ):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 

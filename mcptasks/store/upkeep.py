@@ -1,10 +1,10 @@
-"""The transitions of the sweeper's side: sweep finds what is overdue, reap settles one of them."""
+"""The transitions of the sweeper's side: sweep finds what is overdue, reap settles one of them, forget clears up."""
 
 from __future__ import annotations
 
 from typing import Final, cast
 
-from mcptasks.store.base import TASK_KEYS, Next, Transitions, hint_for
+from mcptasks.store.base import FORGET_BATCH, TASK_KEYS, Next, Transitions, hint_for
 
 #: Ids per index and sweep; a longer backlog is taken in the next sweeps.
 SWEEP_BATCH: Final = 100
@@ -33,6 +33,10 @@ class UpkeepTransitions(Transitions):
                 pipe.zrange(getattr(self.keys, name), 0, -1, withscores=True)
             found = cast("list[list[tuple[str, float]]]", await pipe.execute())
         return {name: {task: int(at) for task, at in entries} for name, entries in zip(names, found, strict=True)}
+
+    async def forget(self) -> bool:
+        """A batch of tasks whose keys Redis has dropped stands in no index any more. True: there may be others."""
+        return (await self.run_script("forget", self.fleet("ids"), {"batch": FORGET_BATCH}))[0] == "MORE"
 
     async def reap(self, task_id: str) -> Next:
         """The overdue task is where its record says.

@@ -16,10 +16,11 @@ from mcptasks.store.keys import Keys
 from tests.chaos.audit import Check
 from tests.chaos.faults import QUEUE
 from tests.chaos.herd import PREFIX, Herd
+from tests.chaos.recorder import whole_record
 
 #: The broker's bookkeeping lives as long as its queues, and is bounded by their number.
 _BINDINGS: Final = "_kombu.binding"
-_INDEXES: Final = ("active", "unsent", "leases", "expiry", "countdowns")
+_INDEXES: Final = ("list:active", "unsent", "leases", "expiry", "countdowns")
 #: Stale messages are taken and dropped; a worker that has just been started needs its time for that.
 _CALM_S: Final = 60.0
 
@@ -52,11 +53,8 @@ class Aftermath:
         """Every record by its task's id."""
         start, end = f"{PREFIX}task:{{", "}"
         names = [name async for name in self._client.scan_iter(f"{start}*{end}", count=1000)]
-        async with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.hgetall(name)
-            rows = cast("list[dict[str, str]]", await pipe.execute())
-        return {name.removeprefix(start).removesuffix(end): row for name, row in zip(names, rows, strict=True)}
+        ids = [name.removeprefix(start).removesuffix(end) for name in names]
+        return {task_id: await whole_record(self._client, self._keys, task_id) for task_id in ids}
 
     async def checks(self) -> list[Check]:
         """Every promise about what is left behind."""
@@ -70,7 +68,7 @@ class Aftermath:
     async def _nothing_open(self) -> Check:
         broken: list[str] = []
         for index in _INDEXES:
-            if left := await self._client.zcard(getattr(self._keys, index)):
+            if left := await self._client.zcard(f"{PREFIX}{index}"):
                 broken.append(f"{index} still has {left}")
         unacked = [str(name) async for name in self._client.scan_iter("*unacked*", count=1000)]
         for name in unacked:

@@ -14,6 +14,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from mcptasks.store.keys import Keys
+from mcptasks.store.records import with_payload
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
@@ -44,6 +45,14 @@ def steps_between(before: str, after: str) -> int | None:
             seen.add(reached)
             ways.append((reached, steps + 1))
     return None
+
+
+async def whole_record(client: Any, keys: Keys, task_id: str) -> dict[str, str]:
+    """All fields of the record, and the result or error that stands beside it as one more."""
+    async with client.pipeline(transaction=True) as pipe:
+        pipe.hgetall(keys.task(task_id)).get(keys.result(task_id))
+        fields, payload = cast("tuple[dict[str, str], str | None]", await pipe.execute())
+    return with_payload(fields, payload)
 
 
 @dataclass(frozen=True)
@@ -154,5 +163,5 @@ class Recorder:
             self.violations += [f"{task_id}: {wrong}" for wrong in wrongs(before, look)]
         self._last[task_id] = look
         if look.status in TERMINAL and task_id not in self.ends:
-            self.ends[task_id] = await client.hgetall(self.keys.task(task_id))
+            self.ends[task_id] = await whole_record(client, self.keys, task_id)
             self._live.discard(task_id)

@@ -35,7 +35,7 @@ from tests.chaos.stress_writers import ABREAST, Done, Order, Writers
 from tests.support.life import Life
 from tests.support.moves import Move
 from tests.support.scenes import SCENES
-from tests.support.sight import PLACES, look
+from tests.support.sight import WORK, look
 from tests.support.twin import Twin
 
 #: Tasks that one batch of races is about; the writers begin each batch together.
@@ -155,7 +155,7 @@ class Stress:
         if active != self.found.active:
             lost, extra = len(self.found.active - active), len(active - self.found.active)
             self.found.violations.append(f"active: {lost} unfinished tasks are missing, {extra} do not belong there")
-        for index in PLACES:
+        for index in WORK:
             members = set(await client.zrange(getattr(self.store.keys, index), 0, -1))
             if strangers := members - self.found.active:
                 self.found.violations.append(f"{index}: {len(strangers)} ended tasks stand in it")

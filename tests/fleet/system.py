@@ -29,7 +29,7 @@ from mcptasks.client import Connection, TaskHandle, TasksClient, connect
 from mcptasks.model import Record
 from mcptasks.settings import Settings
 from mcptasks.store.keys import Keys
-from mcptasks.store.records import read_record
+from mcptasks.store.records import read_record, with_payload
 from mcptasks.store.seal import Seal
 from tests.support.waiting import wait_until
 
@@ -315,7 +315,9 @@ class Fleet:
     def record(self, task: TaskHandle | str) -> Record:
         """The task as the store has it, seen as an operator."""
         task_id, seal = task if isinstance(task, str) else task.task_id, Seal(self.settings.encryption_keys)
-        return read_record(cast("dict[str, str]", self.raw.hgetall(self.keys.task(task_id))), seal)
+        fields = cast("dict[str, str]", self.raw.hgetall(self.keys.task(task_id)))
+        payload = cast("str | None", self.raw.get(self.keys.result(task_id)))
+        return read_record(with_payload(fields, payload), seal)
 
     def task_keys(self) -> list[str]:
         """Every key of every task there is."""

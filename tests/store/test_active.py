@@ -1,4 +1,4 @@
-"""active: every admitted task that has not ended, and no other; the shares of callers and tools are kept alike."""
+"""active: every admitted task that has not ended, and no other; the lists of callers and tools are kept alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from mcptasks.model import Status
 from mcptasks.policy import Policy
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
-from tests.store.conftest import OpenStore
 from tests.support.life import OWNER
 from tests.support.moves import QUEUE, TOOL, Ask, Cancel, Finish, Move, Park, Reap, Release, TryLater
 from tests.support.peek import Peek
@@ -46,12 +45,6 @@ ENDS: Final[list[tuple[str, Move, str]]] = [
 ]
 
 
-@pytest.fixture
-def store(open_store: OpenStore) -> TaskStore:
-    """A store that counts shares, too."""
-    return open_store(owner_max=9, tool_max=9)
-
-
 async def at(store: TaskStore, scene: str, policy: Policy = POLICY) -> str:
     """A task that stands so."""
     task_id = await queued(store, owner=OWNER, policy=policy)
@@ -61,9 +54,9 @@ async def at(store: TaskStore, scene: str, policy: Policy = POLICY) -> str:
 
 
 def shares(peek: Peek) -> list[list[str]]:
-    """The members of the caller's and the tool's share."""
-    keys = peek.keys.active_of_owner(OWNER), peek.keys.active_of_tool(TOOL)
-    return [peek.raw.zrange(key, 0, -1) for key in keys]
+    """The unfinished tasks in the caller's and the tool's list."""
+    lists = peek.keys.tasks_of_owner(OWNER), peek.keys.tasks_of_tool(TOOL)
+    return [peek.raw.zrange(f"{name}active", 0, -1) for name in lists]
 
 
 @covers("T2", "T4")
@@ -108,11 +101,6 @@ async def test_the_list_is_in_lexical_order_whatever_came_first(store: TaskStore
 async def test_a_task_whose_keys_are_gone_is_counted_nowhere(store: TaskStore, peek: Peek) -> None:
     """Nobody would ever settle it: a drain must not wait for it, and a limit must not be used up by it."""
     task_id, living = await queued(store, owner=OWNER), await queued(store, owner=OWNER)
-    keys = peek.keys
-    indexes = keys.active, keys.active_of_owner(OWNER), keys.active_of_tool(TOOL)
-    for index in indexes:
-        peek.raw.zadd(index, {task_id: 1}, xx=True)
-    peek.raw.delete(keys.task(task_id), keys.call(task_id))
+    peek.drop(task_id)
     assert await store.active() == [living]
-    another = await queued(store, owner=OWNER)
-    assert [sorted(peek.raw.zrange(index, 0, -1)) for index in indexes] == [sorted([living, another])] * 3
+    assert shares(peek) == [[living], [living]]

@@ -42,6 +42,15 @@ async def test_a_task_ends_with_its_reason_and_exactly_the_payload_of_its_status
     assert peek.updated(claim.task_id)
 
 
+async def test_what_only_runs_needed_goes_with_the_end(store: TaskStore, peek: Peek) -> None:
+    """Ended tasks are kept in their thousands: the record is a small one again, and what was called is gone."""
+    claim = await parked(store, "a", hold=True)
+    assert peek.raw.object("encoding", peek.keys.task(claim.task_id)) == "hashtable"
+    await end(store, claim)
+    assert peek.raw.object("encoding", peek.keys.task(claim.task_id)) == "listpack"
+    assert peek.stored(claim.task_id).call is None
+
+
 async def test_an_ended_task_stands_in_no_index(store: TaskStore, peek: Peek) -> None:
     """Nobody will ever have to move it on."""
     claim = await running(store)
@@ -64,7 +73,7 @@ async def test_a_held_run_may_end_and_closes_its_questions(store: TaskStore, pee
     assert await end(store, claim, status) == "FINISHED"
     record = await read(store, claim.task_id)
     assert (record.status, record.questions) == (status, {})
-    assert peek.field(claim.task_id, "open") == "0"
+    assert not {name for name in peek.stored(claim.task_id).task if name[:2] in ("q:", "d:")}
     assert (await store.answer(claim.task_id, ANN, {"a": 1})).outcome == "IGNORED"
 
 

@@ -173,7 +173,7 @@ class Walk:
         # 7. All keys of the task die together.
         assert len(set(now.expires.values())) == 1
         # Questions are counted right, and open while the task is parked or one of its timers has set it going.
-        assert len(open_keys) == int(task["open"])
+        assert len(open_keys) == int(task.get("open", "0"))
         assert open_keys or status != "parked"
         assert not open_keys or status in ("parked", "queued", "running", "retrying")
         assert not {f"a:{name[2:]}" for name in open_keys} & set(now.journal), "an answered key is not open"

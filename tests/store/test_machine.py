@@ -26,7 +26,7 @@ from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
 from tests.support.keys import SECRETS
-from tests.support.life import OWNER, PAST, Life
+from tests.support.life import LISTS, OWNER, Life
 from tests.support.moves import (
     Ask,
     Cancel,
@@ -291,13 +291,12 @@ class TaskMachine(RuleBasedStateMachine):
         assert sorted(self._runner.run(self._store.sweep("me")) or ()) == overdue
         assert self._runner.run(self._store.active()) == [self.twin.task_id] * self.life.active
         for each in twins:
-            if each.life.places.get("active") == PAST:
-                del each.life.places["active"]
+            each.life.forget()
 
-    @precondition(lambda self: not self.life.gone and self.life.places.keys() - {"active"})
+    @precondition(lambda self: not self.life.gone and self.life.places.keys() - set(LISTS))
     @rule(nth=st.integers(0, 3))
     def time_passes(self, nth: int) -> None:
-        indexes = sorted(self.life.places.keys() - {"active"})
+        indexes = sorted(self.life.places.keys() - set(LISTS))
         self.happen(Pass(indexes[nth % len(indexes)]))
 
     @precondition(lambda self: not self.life.gone and self.ripening)

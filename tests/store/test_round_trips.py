@@ -45,6 +45,25 @@ async def _active(store: TaskStore) -> Transition:
     return store.active
 
 
+async def _page(store: TaskStore) -> Transition:
+    await queued(store)
+    return lambda: store.page(ANN, limit=10)
+
+
+async def _count(store: TaskStore) -> Transition:
+    await queued(store)
+    return lambda: store.count(None)
+
+
+async def _find(store: TaskStore) -> Transition:
+    task_id = await queued(store)
+    return lambda: store.find(task_id[:8], ANN)
+
+
+async def _forget(store: TaskStore) -> Transition:
+    return store.forget
+
+
 async def _reap(store: TaskStore) -> Transition:
     task_id = await queued(store)
     return lambda: store.reap(task_id)
@@ -69,6 +88,10 @@ TRANSITIONS: Final[dict[str, Callable[[TaskStore], Awaitable[Transition]]]] = {
     "cancel": _cancel,
     "sweep": _sweep,
     "active": _active,
+    "page": _page,
+    "count": _count,
+    "find": _find,
+    "forget": _forget,
     "reap": _reap,
     "discard": _discard,
     **{name: _of_a_worker(name) for name in WORKER_WRITES},

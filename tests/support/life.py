@@ -17,6 +17,8 @@ Window: TypeAlias = tuple[float, float]
 Answer: TypeAlias = tuple[Any, ...]
 """What a transition answers: its word, and what comes with it. A message is (run, look, countdown in ms)."""
 
+#: Where the indexes of what there is have a task: its place in the lists, and when it is to be forgotten.
+LISTS: Final = ("active", "completed", "failed", "cancelled", "drops")
 #: A moment that lies behind us, wherever "now" is.
 PAST: Final[Window] = (1, 1)
 #: Stands for the rest of a countdown, which nobody can foretell to the millisecond.
@@ -111,7 +113,7 @@ class Life:
         if ttl is not None:
             self.places["expiry"] = after(self.born, ttl)
             self.dies = after(self.born, 2 * ttl + EXPIRY_GRACE_MS)
-        self.places["active"] = self.dies or (9e15, 9e15)
+        self._list("active")
 
     @property
     def has_worker(self) -> bool:
@@ -468,4 +470,15 @@ class Life:
         self.open.clear()
         self.limits.clear()
         self.places.clear()
+        self.due = None
         self.dies = None if self.terms.ttl_ms is None else after(at, self.terms.ttl_ms)
+        self._list(str(status))
+
+    def _list(self, where: str) -> None:
+        self.places[where] = self.born
+        self.places["drops"] = self.dies or (9e15, 9e15)
+
+    def forget(self) -> None:
+        """Everybody who asks for lists clears them of what Redis has dropped."""
+        if self.gone:
+            self._leave(*LISTS)

@@ -403,15 +403,14 @@ class Vanish(Move):
 
     def expect(self, life: Life, at: Window) -> Answer:
         life.gone = True
-        if "active" in life.places:
-            life.places["active"] = PAST
+        life.places["drops"] = PAST
         return ()
 
     async def do(self, store: TaskStore, task_id: str) -> Answer:
         client: Any = store.connection.client
         keys = store.keys
-        await client.delete(keys.task(task_id), keys.call(task_id), keys.journal(task_id))
-        await client.zadd(keys.active, {task_id: 1}, xx=True)
+        await client.delete(keys.task(task_id), keys.call(task_id), keys.journal(task_id), keys.result(task_id))
+        await client.zadd(keys.drops, {task_id: 1}, xx=True)
         return ()
 
 

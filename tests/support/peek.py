@@ -20,6 +20,7 @@ class Stored:
     task: dict[str, str]
     call: str | None
     journal: dict[str, str]
+    result: str | None
     #: Index -> score.
     indexes: dict[str, float]
     #: Key -> its PEXPIRETIME, -1 for never.
@@ -38,15 +39,16 @@ class Peek:
         """What is stored of the task now."""
         keys = self.keys
         fields: dict[str, str] = self.raw.hgetall(keys.task(task_id))
-        own = [keys.task(task_id), keys.call(task_id), keys.journal(task_id)]
+        own = [keys.task(task_id), keys.call(task_id), keys.journal(task_id), keys.result(task_id)]
         if "idem" in fields:
-            own.append(fields["idem"])
+            own.append(f"{keys.prefix}idem:{fields['idem']}")
         scores = {index: self.score(index, task_id) for index in INDEXES}
         times = {key: int(self.raw.pexpiretime(key)) for key in own}
         return Stored(
             task=fields,
             call=self.raw.get(keys.call(task_id)),
             journal=self.raw.hgetall(keys.journal(task_id)),
+            result=self.raw.get(keys.result(task_id)),
             indexes={index: score for index, score in scores.items() if score is not None},
             expires={key: time for key, time in times.items() if time != -2},
         )
@@ -58,6 +60,10 @@ class Peek:
     def score(self, index: str, task_id: str) -> float | None:
         """Where the task stands in the index; None: not in it."""
         return self.raw.zscore(getattr(self.keys, index), task_id)
+
+    def holds(self, name: str, task_id: str) -> bool:
+        """The key is a sorted set that has an entry of the task."""
+        return self.raw.type(name) == "zset" and any(task_id in entry for entry in self.raw.zrange(name, 0, -1))
 
     def all_keys(self) -> set[str]:
         """Every key below the prefix."""
@@ -101,6 +107,12 @@ class Peek:
         """The unfinished task's time to live is over."""
         self.put(task_id, expires="1")
         self.make_due("expiry", task_id)
+
+    def drop(self, task_id: str) -> None:
+        """Redis has dropped the task's keys, because their time was over."""
+        keys = self.keys
+        self.raw.delete(keys.task(task_id), keys.call(task_id), keys.journal(task_id), keys.result(task_id))
+        assert self.raw.zadd(keys.drops, {task_id: 1}, xx=True, ch=True) == 1
 
     def age(self, task_id: str) -> None:
         """The task was last updated long ago: its next update shows without waiting for the clock to tick."""

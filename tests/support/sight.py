@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mcptasks.store.records import with_payload
 from mcptasks.store.seal import Seal, is_sealed
 from mcptasks.store.store import TaskStore
-from tests.support.life import EXPIRED, GIVEN_UP, TIMED_OUT, TOO_LATE, Life, Window
+from tests.support.life import EXPIRED, GIVEN_UP, LISTS, TIMED_OUT, TOO_LATE, Life, Window
 from tests.support.moves import PLACE
 from tests.support.tasks import asking, question
 
-#: Every index that a task may stand in, `active` included.
-PLACES: Final = ("unsent", "leases", "expiry", "countdowns", "active")
+#: Every index of what is to be done, and those of what there is but its owner's and its tool's.
+WORK: Final = ("unsent", "leases", "expiry", "countdowns")
+PLACES: Final = (*WORK, *LISTS)
 
 #: Fields that say nothing of what happened: fixed at creation, or moments that are compared by themselves.
 _FIXED: Final = frozenset(
     {"v", "id", "tool", "owner", "created", "ttl", "expires", "gone", "poll", "poll_parked", "queue", "max_attempts"}
-    | {"hard_limit", "retry", "active", "updated", "rev", "started", "deadline", "due", "wake", "version", "progressed"}
+    | {"hard_limit", "retry", "updated", "rev", "started", "deadline", "due", "wake", "version", "progressed"}
 )
 
 _MOMENTS: Final = ("deadline", "due", "wake")
@@ -53,19 +55,19 @@ async def look(store: TaskStore, task_id: str) -> Sight:
     """One round trip, one moment."""
     client: Any = store.connection.client
     keys = store.keys
-    own = (keys.task(task_id), keys.call(task_id), keys.journal(task_id))
+    own = (keys.task(task_id), keys.journal(task_id), keys.result(task_id), keys.call(task_id))
     async with client.pipeline(transaction=True) as pipe:
-        pipe.hgetall(own[0]).hgetall(own[2])
+        pipe.hgetall(own[0]).hgetall(own[1]).get(own[2])
         for index in PLACES:
-            pipe.zscore(getattr(keys, index), task_id)
+            pipe.zscore(f"{keys.tasks}{index}" if index in LISTS[:-1] else getattr(keys, index), task_id)
         for key in own:
             pipe.pexpiretime(key)
         pipe.time()
-        task, journal, *rest, (seconds, micros) = await pipe.execute()
+        fields, journal, payload, *rest, (seconds, micros) = await pipe.execute()
     scores, expires = rest[: len(PLACES)], rest[len(PLACES) :]
     places = {index: score for index, score in zip(PLACES, scores, strict=True) if score is not None}
     at = int(seconds) * 1000 + int(micros) // 1000
-    task, journal = opened(store.seal, task_id, task), opened(store.seal, task_id, journal)
+    task, journal = opened(store.seal, task_id, with_payload(fields, payload)), opened(store.seal, task_id, journal)
     return Sight(at, task, journal, places, frozenset(int(moment) for moment in expires if moment != -2))
 
 
@@ -130,7 +132,8 @@ def differences(life: Life, sight: Sight) -> list[str]:
 
 
 def _record(life: Life) -> dict[str, str]:
-    numbers = ("token", "attempt", "retries", "resends", "look")
+    ended = life.status.terminal
+    numbers = ("token", "attempt", "retries") if ended else ("token", "attempt", "retries", "resends", "look")
     fields: dict[str, str | None] = {
         "status": life.status,
         "reason": life.reason,
@@ -143,7 +146,7 @@ def _record(life: Life) -> dict[str, str]:
         "held": "1" if life.held else None,
         "resume": "1" if life.resume else None,
         "deferrals": str(life.deferrals) if life.deferrals else None,
-        "open": str(len(life.open)),
+        "open": None if ended else str(len(life.open)),
         **{name: str(getattr(life, name)) for name in numbers},
         **{f"q:{key}": text for key, text in life.open.items()},
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcptasks.model import SCHEMA_VERSION
-from mcptasks.store.scripts import SCRIPTS, Script, parse
+from mcptasks.store.scripts import SCRIPTS, SHARED, Script, parse
 from tests.support.tasks import WORKER_WRITES
 
 LUA = {path.stem: path.read_text() for path in (Path(__file__).parents[2] / "mcptasks/store/lua").glob("*.lua")}
@@ -103,15 +103,16 @@ def test_an_answer_that_the_header_does_not_list_is_a_programming_error(reply: o
 
 
 def test_every_lua_file_is_a_script() -> None:
-    """Each is in the package, prelude.lua in front of each."""
-    assert SCRIPTS.keys() == LUA.keys() - {"prelude"}
-    assert all(LUA["prelude"] in one.source for one in SCRIPTS.values())
+    """Each is in the package, indexes.lua and prelude.lua in front of each."""
+    assert SCRIPTS.keys() == LUA.keys() - set(SHARED)
+    shared = "\n".join(LUA[name] for name in SHARED)
+    assert all(shared in one.source for one in SCRIPTS.values())
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_answers_exactly_the_words_of_its_header(name: str) -> None:
     """The words in its text and those of the helpers (stale workers, answers that are taken), no more and no fewer."""
-    said = set(re.findall(r"'([A-Z][A-Z_]+)'", LUA[name])) - {"PX", "BYSCORE", "LIMIT", "XX", "ATTEMPTS"}
+    said = set(re.findall(r"'([A-Z][A-Z_]+)'", LUA[name])) - {"PX", "BYSCORE", "BYLEX", "LIMIT", "XX", "ATTEMPTS"}
     said -= set(re.findall(r"redis\.call\('([A-Z]+)'", LUA[name]))
     if "refused(" in LUA[name] and name != "renew":
         said |= {"STALE", "TERMINAL", "GONE"}

@@ -1,6 +1,6 @@
 -- The questions are open and answerable. Held: the run keeps its worker. Otherwise the worker has let go of the task.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, hold, mrtr, budget, questions_max, delay_count, tail...
 -- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
 --   | CANCELLED | STALE | TERMINAL | GONE

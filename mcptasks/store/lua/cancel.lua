@@ -1,6 +1,6 @@
 -- The wish to cancel is stored. A task without a worker ends at once; a running one is told.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, owner, operator, wakes, message
 -- RETURNS: CANCELLED | REQUESTED | FINISHED | GONE | NEWER schema
 
@@ -17,5 +17,5 @@ if r[2] == 'running' or r[3] == '1' then
   redis.call('PUBLISH', wakes, 'cancel ' .. task_id)
   return {'REQUESTED'}
 end
-settle(k, task_id, 'cancelled', 'cancelled', message, '', '')
+settle(k, task_id, 'cancelled', 'cancelled', message, '')
 return {'CANCELLED'}

@@ -1,8 +1,9 @@
 -- The task exists, is readable, and its message counts as unsent; or the idempotency key names the one that does.
 --
--- KEYS: task, call, journal, idem, unsent, expiry, broker_queue, admission, active, active_owner, active_tool
--- ARGV: task_id, tool, owner, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms, max_attempts,
---   hard_limit_ms, grace_ms, version, idem_digest, message, retry_delays, owner_max, tool_max, queue_max, answers...
+-- KEYS: task, call, journal, idem, unsent, expiry, broker_queue, admission
+-- ARGV: task_id, tool, owner, owner_digest, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms,
+--   max_attempts, hard_limit_ms, grace_ms, version, idem_digest, message, retry_delays, owner_max, tool_max,
+--   queue_max, batch, answers...
 -- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id | CLOSED reason | FULL what limit
 
 -- The same id again is our own client sending once more what it saw no answer to.
@@ -20,8 +21,13 @@ end
 local reason = redis.call('HGET', admission, 'reason')
 if reason then return {'CLOSED', reason} end
 if queue_max ~= '' and count_soon(unsent, resend_ms) >= tonumber(queue_max) then return {'FULL', 'queue', queue_max} end
-if owner_max ~= '' and count_active(active_owner) >= tonumber(owner_max) then return {'FULL', 'owner', owner_max} end
-if tool_max ~= '' and count_active(active_tool) >= tonumber(tool_max) then return {'FULL', 'tool', tool_max} end
+local prefix, entry = prefix_of(task, task_id), task_id .. ' ' .. owner_digest .. ' ' .. tool
+if owner_max ~= '' or tool_max ~= '' then
+  forget_dropped(prefix, batch)
+  local lists = lists_of(prefix, entry)
+  if owner_max ~= '' and redis.call('ZCARD', lists[2] .. 'active') >= tonumber(owner_max) then return {'FULL', 'owner', owner_max} end
+  if tool_max ~= '' and redis.call('ZCARD', lists[3] .. 'active') >= tonumber(tool_max) then return {'FULL', 'tool', tool_max} end
+end
 
 -- An unfinished task outlives its ttl by another one, so that the sweeper can fail it before Redis removes it.
 local gone, expires = '', ''
@@ -36,22 +42,18 @@ redis.call('HSET', task, 'v', SCHEMA, 'id', task_id, 'tool', tool, 'owner', owne
   'max_attempts', max_attempts, 'hard_limit', hard_limit_ms, 'open', '0', 'resends', '0', 'look', '0',
   'retry', retry_delays, 'retries', '0', 'version', version)
 redis.call('SET', call, call_json)
-expire_with_task(task, task, call)
+expire_at(gone, task, call)
 if mrtr ~= '' then
   redis.call('HSET', journal, 'mrtr', mrtr)
   for i = 1, #answers, 2 do redis.call('HSET', journal, 'a:' .. answers[i], answers[i + 1]) end
-  expire_with_task(task, journal)
+  expire_at(gone, journal)
 end
 if idem_digest ~= '' then
   redis.call('SET', idem, task_id .. ' ' .. idem_digest)
-  redis.call('HSET', task, 'idem', idem)
-  expire_with_task(task, idem)
+  redis.call('HSET', task, 'idem', string.sub(idem, #prefix + #'idem:' + 1))
+  expire_at(gone, idem)
 end
-local counted = {active}
-if owner_max ~= '' then counted[#counted + 1] = active_owner end
-if tool_max ~= '' then counted[#counted + 1] = active_tool end
-for _, index in ipairs(counted) do index_add(index, gone == '' and 9e15 or tonumber(gone), task_id, gone) end
-redis.call('HSET', task, 'active', table.concat(counted, '\n'))
+list_task(prefix, entry, task_id, 'active', now, gone)
 index_add(unsent, now + tonumber(resend_ms), task_id, gone)
 if expires ~= '' then index_add(expiry, tonumber(expires), task_id, gone) end
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end

@@ -1,6 +1,6 @@
 -- The task waits for a worker that can run it, which this one cannot; or it has failed with this error, because none came.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, waiting, message, error, delays...
 -- RETURNS: DEFERRED delay_ms | EXHAUSTED | COLD | CANCELLED | STALE | TERMINAL | GONE
 
@@ -14,7 +14,7 @@ local r = redis.call('HMGET', task, 'deferrals', 'gone')
 local nth = tonumber(r[1] or '0') + 1
 local delay = delays[nth]
 if not delay then
-  settle(k, task_id, 'failed', 'failed', message, 'error', error)
+  settle(k, task_id, 'failed', 'failed', message, error)
   return {'EXHAUSTED'}
 end
 redis.call('HSET', task, 'deferrals', int(nth))

@@ -1,6 +1,6 @@
 -- The hold is over: the worker has let go of the task, unless the answers came first.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, budget, delays...
 -- RETURNS: PARKED countdown_ms look run tool queue hard_limit | ANSWERED | CANCELLED
 --   | STALE | TERMINAL | GONE

@@ -1,8 +1,4 @@
--- Put before every script. The locals that a script's header names stand above this text.
-
-local clock = redis.call('TIME')
--- Milliseconds by the store's own clock: the only clock that counts.
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- Put before every script, behind indexes.lua. The locals that a script's header names stand above both.
 
 local TERMINAL = {completed = true, failed = true, cancelled = true}
 
@@ -12,23 +8,6 @@ local RESEND_MAX_MS = 300000
 -- Redis drops a task's keys and tells nobody, so the index of its files must outlive them: by as long as a fleet may
 -- have no sweeper.
 local FILES_GRACE_MS = 30 * 86400000
-
--- Lua would print a large number as 1.7e+12.
-local function int(n) return string.format('%.0f', n) end
-
--- A member enters a fleet-wide index, and the index lives at least as long as the member's task. An index that holds an
--- unlimited task (gone == '') has no expiry; a fresh one gets one.
-local function index_add(index, score, member, gone)
-  redis.call('ZADD', index, int(score), member)
-  if gone == '' then
-    redis.call('PERSIST', index)
-    return
-  end
-  local left = redis.call('PTTL', index)
-  if left >= 0 and now + left < tonumber(gone) or left < 0 and redis.call('ZCARD', index) == 1 then
-    redis.call('PEXPIREAT', index, gone)
-  end
-end
 
 -- The record changed. `visible`: a client could see it, so lastUpdatedAt moves, never backwards and never twice to the
 -- same moment, which makes it an order of what clients see; and whoever listens to the task hears the new revision, on
@@ -43,12 +22,12 @@ local function touch(task, visible, kind)
 end
 
 -- Every key of the task dies at the same moment.
-local function expire_with_task(task, ...)
-  local gone = redis.call('HGET', task, 'gone')
+local function expire_at(gone, ...)
   for _, key in ipairs({...}) do
     if gone == '' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, gone) end
   end
 end
+local function expire_with_task(task, ...) expire_at(redis.call('HGET', task, 'gone'), ...) end
 
 -- The task's files are to be removed at that moment (gone == '': never).
 local function keep_files(index, task_id, gone)
@@ -76,37 +55,47 @@ local function unhand(task)
   return redis.call('HDEL', task, 'rate') == 1
 end
 
--- The task ends here. Its questions close, it leaves every index, and it is kept for one more ttl.
-local function settle(k, task_id, status, reason, message, field, payload)
-  local r = redis.call('HMGET', k.task, 'ttl', 'open', 'why', 'active', 'artifacts')
-  if r[2] and r[2] ~= '0' then
-    for _, name in ipairs(redis.call('HKEYS', k.task)) do
-      local kind = string.sub(name, 1, 2)
-      if kind == 'q:' or kind == 'd:' then redis.call('HDEL', k.task, name) end
-    end
+-- The task ends here. Its questions close, it leaves every index of what is to be done, and is kept for one more ttl.
+local function settle(k, task_id, status, reason, message, payload)
+  -- What only a run needed goes, and so does what was called: an ended task may be kept for long, and a hash of few and
+  -- short values takes a third of the memory.
+  local kept = {v = 1, id = 1, tool = 1, owner = 1, created = 1, updated = 1, started = 1, rev = 1, ttl = 1, poll = 1,
+    queue = 1, token = 1, attempt = 1, max_attempts = 1, retries = 1, hard_limit = 1, cancel = 1, why = 1, msg = 1,
+    progress = 1, total = 1, progressed = 1, version = 1, idem = 1, artifacts = 1}
+  local record, all = {}, redis.call('HGETALL', k.task)
+  for i = 1, #all, 2 do
+    if kept[all[i]] then record[all[i]] = all[i + 1] end
   end
-  local gone = r[1] == '' and '' or int(now + tonumber(r[1]))
-  redis.call('HSET', k.task, 'status', status, 'reason', reason, 'open', '0', 'gone', gone)
-  unhand(k.task)
-  redis.call('HDEL', k.task, 'resume', 'wake', 'deferrals')
+  local gone = record.ttl == '' and '' or int(now + tonumber(record.ttl))
+  record.status, record.reason, record.gone = status, reason, gone
   -- Who cancelled said why; that is better than what we would say.
-  if status == 'cancelled' and r[3] then message = r[3] end
-  if message ~= '' then redis.call('HSET', k.task, 'msg', message) end
-  if field ~= '' then redis.call('HSET', k.task, field, payload) end
-  touch(k.task, true)
-  expire_with_task(k.task, k.task, k.call, k.journal)
-  local idem = redis.call('HGET', k.task, 'idem')
-  if idem then expire_with_task(k.task, idem) end
-  if r[5] then
-    expire_with_task(k.task, k.task .. ':artifacts')
-    keep_files(r[5], task_id, gone)
+  if status == 'cancelled' and record.why then message = record.why end
+  if message ~= '' then record.msg = message end
+  -- As in `touch`.
+  record.rev, record.updated = int(record.rev + 1), int(math.max(now, record.updated + 1))
+  local flat = {}
+  for name, value in pairs(record) do flat[#flat + 1], flat[#flat + 2] = name, value end
+  local keys = {k.task, k.journal}
+  if payload ~= '' then
+    -- Before anything is freed: a store without memory refuses a script at its first write that needs some, and no later.
+    redis.call('SET', k.result, payload)
+    keys[3] = k.result
   end
-  redis.call('ZREM', k.unsent, task_id)
-  redis.call('ZREM', k.leases, task_id)
-  redis.call('ZREM', k.expiry, task_id)
-  redis.call('ZREM', k.countdowns, task_id)
-  -- By lines: a tool's name, and so its index, may have spaces.
-  for index in string.gmatch(r[4] or '', '[^\n]+') do redis.call('ZREM', index, task_id) end
+  redis.call('DEL', k.task, k.call)
+  redis.call('HSET', k.task, unpack(flat))
+  local prefix = prefix_of(k.task, task_id)
+  if record.idem then keys[#keys + 1] = prefix .. 'idem:' .. record.idem end
+  if record.artifacts then
+    keys[#keys + 1] = k.task .. ':artifacts'
+    keep_files(record.artifacts, task_id, gone)
+  end
+  expire_at(gone, unpack(keys))
+  redis.call('PUBLISH', k.task, record.rev)
+
+  local entry = entry_of(prefix, task_id)
+  for _, list in ipairs(entry and lists_of(prefix, entry) or {}) do redis.call('ZREM', list .. 'active', task_id) end
+  if entry then list_task(prefix, entry, task_id, status, tonumber(record.created), gone) end
+  for _, index in ipairs({k.unsent, k.leases, k.expiry, k.countdowns}) do redis.call('ZREM', index, task_id) end
 end
 
 -- The task waits for a worker; its message counts as unsent until a run is claimed. True: a client could see it.
@@ -125,12 +114,6 @@ local function retry_at(k, task_id, due, message)
   unhand(k.task)
   redis.call('ZREM', k.leases, task_id)
   touch(k.task, true)
-end
-
--- How many unfinished tasks an index has. Those that Redis has dropped meanwhile are dropped from it first.
-local function count_active(index)
-  redis.call('ZREMRANGEBYSCORE', index, '-inf', int(now))
-  return redis.call('ZCARD', index)
 end
 
 -- How many tasks wait for a worker: each has a message within five minutes. What is due later sleeps, or waits for a
@@ -177,7 +160,7 @@ end
 -- run is left to hear of it.
 local function cancelled_by_now(k, task_id)
   if redis.call('HGET', k.task, 'cancel') ~= '1' then return false end
-  settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled', '', '')
+  settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled', '')
   return true
 end
 

@@ -1,7 +1,7 @@
 -- One overdue task is brought to where its record says it must be: expired, failed, its questions that nobody answered
 -- in time answered as cancelled, or queued for another run.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, resend_ms, queue_prefix, wakes, expired_message, lost_message, timeout_message
 -- RETURNS: RESEND run tool queue hard_limit | DUE run tool queue hard_limit | LOST run tool queue hard_limit
 --   | QUEUED run tool queue hard_limit | WOKEN | PARTIAL | WAITING | FAILED reason | CANCELLED | COLD | NOTHING
@@ -32,7 +32,7 @@ end
 -- -32603: the server could not finish what it accepted (SEP-2663: `failed` is for JSON-RPC errors only).
 local function fail(reason, message, error)
   error = error or '{"code":-32603,"message":"' .. message .. '"}'
-  settle(k, task_id, 'failed', reason, message, 'error', error)
+  settle(k, task_id, 'failed', reason, message, error)
   redis.call('PUBLISH', wakes, 'lost ' .. task_id .. ' ' .. r[11])
   return {'FAILED', reason}
 end
@@ -81,7 +81,7 @@ if has_worker then
   if alive then return forget(unsent, countdowns) end
   -- The worker is gone, or so slow that its token must be.
   if r[6] == '1' then
-    settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled; its worker was lost', '', '')
+    settle(k, task_id, 'cancelled', 'cancelled', 'Cancelled; its worker was lost', '')
     return {'CANCELLED'}
   end
   if r[3] == '1' then

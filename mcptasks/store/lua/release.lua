@@ -1,6 +1,6 @@
 -- The run gives its claim back unfinished; another worker continues, and it does not count as an attempt.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, resend_ms
 -- RETURNS: RELEASED run tool queue hard_limit | COLD | CANCELLED | STALE | TERMINAL | GONE
 

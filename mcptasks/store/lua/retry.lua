@@ -1,6 +1,6 @@
 -- The task waits for its next retry, or has failed with this error because none is left.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, message, error, resend_ms, countdown_max_ms, budget
 -- RETURNS: RETRYING countdown_ms run tool queue hard_limit | EXHAUSTED | COLD | CANCELLED | STALE | TERMINAL | GONE
 
@@ -16,7 +16,7 @@ for delay in string.gmatch(r[1], '%d+') do delays[#delays + 1] = tonumber(delay)
 local nth = tonumber(r[2]) + 1
 local delay = delays[nth]
 if not delay then
-  settle(k, task_id, 'failed', 'retries_exhausted', message, 'error', error)
+  settle(k, task_id, 'failed', 'retries_exhausted', message, error)
   return {'EXHAUSTED'}
 end
 

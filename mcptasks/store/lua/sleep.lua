@@ -1,6 +1,6 @@
 -- The timers run. Held: the run keeps its worker. Otherwise the worker has let go of the task until the first is due.
 --
--- KEYS: task, call, journal, unsent, leases, expiry, countdowns
+-- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, hold, resend_ms, countdown_max_ms, budget, delay_count, tail...
 -- RETURNS: SET | SLEEPING countdown_ms run tool queue hard_limit | PARKED countdown_ms look run tool queue hard_limit
 --   | DUE | CANCELLED | STALE | TERMINAL | GONE

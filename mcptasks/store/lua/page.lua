@@ -1,0 +1,53 @@
+-- The tasks of a list in these statuses that come after a place in it, newest first: as many as there are room for and
+-- looks to spend. MORE: there may be others after the place that is told.
+--
+-- KEYS: ids
+-- ARGV: list, after_ms, after_id, owner, operator, tool, room, looks, columns, statuses...
+-- RETURNS: END newer rows | MORE newer rows created_ms task_id
+--
+-- columns: fields of the record by name; a row is their values. newer: how many tasks could not be read
+
+local names = {'v', 'owner', 'tool', 'status'}
+for name in string.gmatch(columns, '%S+') do names[#names + 1] = name end
+local prefix = without(ids, 'ids')
+
+local wanted, readers = {}, {}
+for _, status in ipairs(statuses) do
+  wanted[status] = true
+  local where = TERMINAL[status] and status or 'active'
+  if not readers[where] then readers[where] = reader(prefix .. list .. where, after_ms, after_id) end
+end
+
+local function newest()
+  local best, best_id, best_ms
+  for _, one in pairs(readers) do
+    local id, created = one.head()
+    if id and (not best or created > best_ms or created == best_ms and greater(id, best_id)) then
+      best, best_id, best_ms = one, id, created
+    end
+  end
+  return best, best_id, best_ms
+end
+
+local rows, newer, dropped, last_ms, last_id = {}, 0, {}, after_ms, after_id
+for _ = 1, tonumber(looks) do
+  local one, id, created = newest()
+  if not one or #rows == tonumber(room) then break end
+  one.at = one.at + 2
+  last_ms, last_id = int(created), id
+  local found = redis.call('HMGET', prefix .. 'task:{' .. id .. '}', unpack(names))
+  if not found[1] then
+    dropped[#dropped + 1] = id
+  elseif (operator == '1' or found[2] == owner) and (tool == '' or found[3] == tool) then
+    if too_new(found[1]) then
+      newer = newer + 1
+    elseif wanted[found[4]] then
+      rows[#rows + 1] = {unpack(found, 5)}
+    end
+  end
+end
+local more = newest()
+-- Not before: a reader counts on its list as it was.
+for _, id in ipairs(dropped) do forget_task(prefix, id) end
+if more then return {'MORE', int(newer), rows, last_ms, last_id} end
+return {'END', int(newer), rows}
