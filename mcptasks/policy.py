@@ -113,7 +113,8 @@ class PolicyOptions(TypedDict, total=False):
     max_attempts: int
     """Runs that may be lost to dying workers before the task fails as `worker_lost`. Default: 3."""
     on_worker_lost: Literal["rerun", "fail"]
-    """"rerun" (within `max_attempts`; the default), or "fail" on the first loss: for what must never begin twice."""
+    """"rerun" (within `max_attempts`; the default), or "fail" on the first loss: for what must never begin twice. A
+    shutdown that does not wait for the tool fails it, too (reason `shutdown`)."""
     retry: Sequence[Duration]
     """Delays of the retries that the tool may ask for with `raise Retry(...)`, for instance [1, 5, 30] or
     `exponential(1, 5)`. Lost workers, cancels and ordinary errors do not use them up."""

@@ -260,11 +260,17 @@ class RunTransitions(Transitions):
         """The claim is given back: RELEASED (send the hint) | STALE | TERMINAL | GONE. Not counted as an attempt.
 
         COLD: the run was held, and its task goes on waiting for its answers. CANCELLED: it was to be, and has ended.
+        FAILED: it must not be begun twice (`max_attempts` 1), and has ended with reason `shutdown`.
         """
         reply = await self.run_script(
             "release",
             {**self.own(claim.task_id, *TASK_KEYS), **self.fleet("unsent", "leases", "expiry", "countdowns")},
-            {"task_id": claim.task_id, "token": claim.token, "resend_ms": self.settings.resend_ms},
+            {
+                "task_id": claim.task_id,
+                "token": claim.token,
+                "resend_ms": self.settings.resend_ms,
+                "shutdown_message": "The worker went down before the tool was done, and it must not be begun twice",
+            },
         )
         return Next(reply[0], hint_for(claim.task_id, *reply[1:]) if reply[0] == "RELEASED" else None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import pytest
@@ -112,6 +113,9 @@ async def test_every_transition_does_to_every_task_what_its_life_says(
             move = transition(twin.life, 0)
             if not (twin.life.gone and isinstance(move, CreateAgain)):
                 heard.add((_SCRIPTS[type(move)], str((await twin.happen(move))[0])))
+    # What must not be begun twice.
+    once = await Twin.create(store, replace(policy, max_attempts=1), SCENES["running"])
+    heard.add(("release", str((await once.happen(Release(1)))[0])))
     said = {(name, word) for name in _SCRIPTS.values() for word in SCRIPTS[name].answers} - {("renew", "RENEWED")}
     news = {("renew", word) for word in ("RUNNING", "WAITING", "CANCEL", "LOST")}
     assert heard == (said | news) - _ELSEWHERE

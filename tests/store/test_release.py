@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcptasks.model import Hint, Status
+from mcptasks.model import Hint, Reason, Status
 from mcptasks.policy import Policy
 from mcptasks.store.base import Next
 from mcptasks.store.store import TaskStore
@@ -44,6 +44,20 @@ async def test_a_held_task_goes_on_waiting_for_its_answers(store: TaskStore, pee
     assert answer.hint is not None
     again = await claimed(store, claim.task_id, run=answer.hint.run)
     assert (again.record.attempt, again.journal.answers) == (1, {"q": 1})
+
+
+@covers("R9", "W3")
+async def test_what_must_not_be_begun_twice_fails_with_the_shutdown(store: TaskStore, peek: Peek) -> None:
+    """`on_worker_lost="fail"`: half of it may have happened, whether its worker died or was told to go."""
+    claim = await running(store, policy=Policy(max_attempts=1))
+    assert await store.release(claim) == Next("FAILED")
+    record = await read(store, claim.task_id)
+    assert (record.status, record.reason) == (Status.FAILED, Reason.SHUTDOWN)
+    assert record.error == {"code": -32603, "message": record.status_message}
+    assert "must not be begun twice" in (record.status_message or "")
+    assert peek.stored(claim.task_id).indexes == {}
+    held = await parked(store, "q", hold=True, policy=Policy(max_attempts=1))
+    assert await store.release(held) == Next("COLD"), "one that waits for a person has nothing under way"
 
 
 async def test_what_was_stored_by_the_run_stays(store: TaskStore) -> None:

@@ -31,6 +31,7 @@ INPUT_LIMIT: Final = 700_000
 TOO_LATE: Final = "Nobody answered"
 EXPIRED: Final = "The task expired: its time to live ran out before it was done"
 TIMED_OUT: Final = "The task ran into its time limit and its worker was lost"
+WENT_DOWN: Final = "The worker went down before the tool was done, and it must not be begun twice"
 GIVEN_UP: Final = "The worker process was lost {} times while it ran this task; it is given up"
 
 
@@ -335,6 +336,9 @@ class Life:
         if self.held:
             self._go_cold()
             return ("COLD",)
+        if self.terms.max_attempts == 1:
+            self._fail(at, Reason.SHUTDOWN, WENT_DOWN)
+            return ("FAILED",)
         self._enqueue(at)
         self.resume = True
         return "RELEASED", self._message()
