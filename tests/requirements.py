@@ -91,7 +91,7 @@ _BEHAVIOURS: Final = {
     "W1": "tasks survive restarts and a completed record is byte-identical after one",
     "W2": "admission with a caller-chosen key is crash-safe and replays to the accepted task",
     "W3": "a run whose worker died is run again within its attempts, or failed; a live one is not robbed",
-    "W4": "time limits name their reason and do not count time spent waiting for a person",
+    "W4": "the limit that came first names the reason; a person's time counts against none; a stuck run frees its slot",
     "W5": "a cancel says what it did: ended it, asked for it, or came too late",
     "W7": "what is large goes to files, with a reference and a summary; no id or name leads out of their place",
     "W8": "lists (newest first), counts and prefixes of ids show a caller his own; what has no owner, operators alone",

@@ -39,7 +39,7 @@ PATIENCE_S: Final = 3.0
 
 SHOWN_VERSIONS: Final = ("Python", "mcp", "celery", "redis")
 SERVER_CHECKS: Final = ("persistence", "eviction", "memory", "expiry")
-BACKLOG_CHECKS: Final = ("encryption", "admission", "outbox", "overdue", "sweeper")
+BACKLOG_CHECKS: Final = ("encryption", "admission", "outbox", "overdue", "sweeper", "stuck")
 STORE_CHECKS: Final = (*SERVER_CHECKS, "clock", *BACKLOG_CHECKS)
 APP_CHECKS: Final = ("profile", "workers", "queues", "pool", "limits", "rounds")
 
@@ -161,8 +161,8 @@ def _backlog_checks(backlog: Backlog | None, settings: Settings) -> list[Check]:
     if backlog is None:
         return _skipped(BACKLOG_CHECKS, "the keys below MCPTASKS_PREFIX cannot be read")
     judge = (checks.outbox, checks.overdue, checks.sweeper)
-    encryption = checks.encryption(backlog.sealing)
-    return [encryption, checks.admission(backlog, settings.queue_max), *(check(backlog) for check in judge)]
+    encryption, stuck = checks.encryption(backlog.sealing), fleet_checks.stuck(backlog.workers)
+    return [encryption, checks.admission(backlog, settings.queue_max), *(check(backlog) for check in judge), stuck]
 
 
 def _fleet_checks(survey: health.Survey, subject: Subject | None, settings: Settings) -> list[Check]:

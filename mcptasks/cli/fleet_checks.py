@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mcptasks.cli.verdict import Check, Status, span
 from mcptasks.fleet.health import Redelivery, Rule, Survey, Worker
+from mcptasks.store.registry import WorkerPulse
 
 POOLS: Final = ("prefork", "threads")
 #: Names in one line; more would only hide the message.
@@ -97,6 +98,26 @@ def pool(found: Sequence[Worker]) -> Check:
         advice = "Raise --concurrency or start more workers."
         return Check("pool", Status.WARN, f"{text}: one long run holds up all others", advice)
     return Check("pool", Status.OK, text)
+
+
+def stuck(workers: Mapping[str, WorkerPulse]) -> Check:
+    """Whether a tool goes on in a worker although its task has ended, because nothing can stop it there."""
+    if held := {name: pulse.held_by for name, pulse in workers.items() if pulse.held_by}:
+        found = ", ".join(f"{tool} holds the event loop of {name}" for name, tool in sorted(held.items()))
+        advice = "Restart that worker: no other task runs in it. A tool that computes or blocks must be sync (def)."
+        return Check("stuck", Status.FAIL, found, advice)
+    counts = Counter[str]()
+    for pulse in workers.values():
+        counts.update(pulse.stuck)
+    if not counts:
+        return Check("stuck", Status.OK, "no tool goes on after its task has ended")
+    where = _some(sorted(name for name, pulse in workers.items() if pulse.stuck))
+    runs = _some([f"{tool} ({count})" for tool, count in counts.most_common()])
+    advice = (
+        "Have these look at mcptasks.cancelled(), or run them with --pool prefork, where their process is replaced; "
+        "until they end they keep a thread each, and a restart of the worker frees it."
+    )
+    return Check("stuck", Status.WARN, f"still running in {where} although their tasks have ended: {runs}", advice)
 
 
 def limits(rule: Redelivery, tools: Sequence[DurableTool], countdowns_ms: Sequence[int]) -> Check:

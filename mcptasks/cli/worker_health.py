@@ -8,9 +8,9 @@ import socket
 import typer
 
 from mcptasks.errors import MCPTasksError
-from mcptasks.fleet.pulse import DEAF_MS, FRESH_MS
+from mcptasks.fleet.pulse import DEAF_MS
 from mcptasks.settings import Settings
-from mcptasks.store.registry import WorkerPulse
+from mcptasks.store.registry import FRESH_MS, WorkerPulse
 from mcptasks.store.store import TaskStore
 
 
@@ -32,6 +32,8 @@ def health(name: str) -> None:
         raise Unhealthy(f"no live worker {name or 'on this host'}: none has reported within {FRESH_MS // 1000} s")
     if deaf := [node for node, p in fresh.items() if p.deaf_ms >= DEAF_MS]:
         raise Unhealthy(f"deaf: {', '.join(sorted(deaf))}: messages wait, slots are free, none is taken; restart it")
+    if held := [f"{node} ({p.held_by})" for node, p in sorted(fresh.items()) if p.held_by]:
+        raise Unhealthy(f"a tool holds the event loop, so nothing else runs: {', '.join(held)}; restart it")
     for node, pulse in sorted(fresh.items()):
         typer.echo(f"{node}: healthy, {pulse.active} of {pulse.slots} slots busy")
 

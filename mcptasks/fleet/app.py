@@ -6,6 +6,7 @@ the broker's own guarantees.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -20,7 +21,7 @@ from celery.signals import worker_process_init, worker_process_shutdown, worker_
 
 from mcptasks.celery_seams import ForgivingAMQP
 from mcptasks.dispatch import TASK_NAME
-from mcptasks.fleet.execute import STUCK, perform
+from mcptasks.fleet.execute import STUCK, leave, perform
 from mcptasks.fleet.isolation import app_argument
 from mcptasks.fleet.portal import Portal
 from mcptasks.fleet.pulse import Pulse
@@ -96,6 +97,7 @@ def _transport_options(settings: Settings) -> dict[str, Any]:
 
 def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     """The app executes tasks on this portal, and its workers sweep. A worker without -Q serves all of these queues."""
+    portal.leave = functools.partial(leave, portal)
     app.conf.task_queues = {name: {"exchange": name, "routing_key": name} for name in queues}
     _define_task(app, portal)
     cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(app, portal))
@@ -116,7 +118,7 @@ def _leave(portal: Portal, worker: Any) -> None:
 
 
 def _define_task(app: Celery, portal: Portal) -> None:
-    monitored, made_in = portal.settings.flower == "tasks", os.getpid()
+    monitored = portal.settings.flower == "tasks"
 
     class Execute(Task):
         """The one Celery task: looks at a task of the store and does what it finds."""
@@ -131,7 +133,7 @@ def _define_task(app: Celery, portal: Portal) -> None:
             """Returns the word for the monitors; never raises for the tool's reasons."""
             hint = self._hint(task_id, run, look)
             word = _wait(portal, hint, f"{self.request.hostname}:{os.getpid()}")
-            if word.startswith(STUCK) and os.getpid() != made_in:
+            if word.startswith(STUCK) and portal.expendable:
                 # The tool's thread cannot be stopped, but a prefork child can be replaced.
                 log.warning("This worker child is replaced, because its tool does not stop")
                 raise SystemExit(1)
@@ -183,7 +185,7 @@ def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
         def __init__(self, parent: Any, **options: Any) -> None:
             super().__init__(parent, **options)
             self.sweeper = Sweeper(portal.settings, portal.dispatcher)
-            self.pulse = Pulse(portal.settings, app, parent, app.amqp.queues.consume_from)
+            self.pulse = Pulse(portal.settings, app, parent, app.amqp.queues.consume_from, portal)
 
         def start(self, parent: Any) -> None:
             if "prefork" not in parent.pool_cls.__module__:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
@@ -76,7 +77,17 @@ async def perform_claimed(portal: Portal, claim: Claim) -> str:
             await _give_back(portal, claim)
             raise
     log.info("Task %s: %s: %s (run %d, attempt %d)", *_who(claim), word, claim.token, claim.record.attempt)
-    return f"{STUCK}: {word}" if run.stuck else word
+    portal.leave_behind(run)
+    return f"{STUCK}: {word}" if run.leftover is not None else word
+
+
+async def leave(portal: Portal, run: Run) -> None:
+    """The task has ended without its tool, which holds this process's loop; a process that can be replaced is."""
+    word = await _store(portal, run.claim, run.left())
+    log.warning("Task %s: %s: %s; its tool goes on", *_who(run.claim), word)
+    if portal.expendable:
+        logging.shutdown()
+        os._exit(1)
 
 
 async def _outcome(run: Run) -> Outcome:

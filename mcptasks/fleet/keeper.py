@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
+from weakref import WeakSet
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.shutdown import LOOK_S, Shutdown
@@ -24,17 +25,25 @@ from mcptasks.store.wakes import wakes
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
+#: A loop that has not obeyed for so long does not turn.
+DEAF_S: Final = 2.0
+
 _STOPS: Final = {"cancel": Stop.CANCEL, "lost": Stop.LOST}
 
 
 class Keeper:
     """The runs of one process: their leases are renewed, and cancels, answers and losses reach them."""
 
-    def __init__(self, settings: Settings, shutdown: Shutdown) -> None:
+    def __init__(
+        self, settings: Settings, shutdown: Shutdown, leave: Callable[[Run], Awaitable[None]] | None = None
+    ) -> None:
+        """`leave`: ends the task of a run whose own loop does not turn; None: there is no other loop to do it."""
+        self._leave = leave
         self._settings = settings
         self._shutdown = shutdown
         self._store = TaskStore(settings)
         self._runs: dict[tuple[str, int], Run] = {}
+        self._left = WeakSet[Run]()
         self._lock = threading.Lock()
         #: What it does, each for ever; `start` does them in a thread.
         self.jobs: Sequence[Callable[[], Awaitable[None]]] = (self._renewing, self._listening, self._watching)
@@ -57,6 +66,12 @@ class Keeper:
         """The run's lease is not renewed any more."""
         with self._lock:
             self._runs.pop((run.claim.task_id, run.claim.token), None)
+
+    @property
+    def held_by(self) -> str:
+        """The tool that holds the event loop of this process although its task has ended; empty: none does."""
+        with self._lock:
+            return next((run.claim.record.tool for run in self._runs.values() if run in self._left), "")
 
     def find(self, task_id: str, token: int) -> Run | None:
         """The run of this process with that token."""
@@ -99,11 +114,18 @@ class Keeper:
     async def _watching(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._shutdown.letting_go:
-                with self._lock:
-                    runs = list(self._runs.values())
-                for run in runs:
+            with self._lock:
+                runs = list(self._runs.values())
+            for run in runs:
+                if self._shutdown.letting_go:
                     run.interrupt.request(Stop.SHUTDOWN)
+                if self._leave is not None and run not in self._left and run.interrupt.ignored_s > DEAF_S:
+                    log.error(
+                        "Task %s: its tool %s holds the event loop of this process and cannot be stopped",
+                        *(label(run.claim.task_id), run.claim.record.tool),
+                    )
+                    self._left.add(run)
+                    await self._leave(run)
 
     async def _listening(self) -> None:
         while True:

@@ -32,6 +32,7 @@ def main() -> None:
     app = find_app(sys.argv[1])
     app.finalize()
     portal: Portal = app.tasks[TASK_NAME].portal
+    portal.alone = True
     future = portal.start(run, portal, order["task_id"], order["token"])
     ready.set()
     word = future.result()

@@ -6,9 +6,11 @@ shares this one, whichever pool thread or prefork child waits for it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -55,6 +57,12 @@ class Portal:
         self.lone_app: str | None = None
         #: By what runs measure their time; None: their loop.
         self.clock: Clock | None = None
+        #: Ends the task of a run whose tool holds this process's loop.
+        self.leave: Callable[[Run], Awaitable[None]] | None = None
+        #: This process was made for one run.
+        self.alone = False
+        self._made_in = os.getpid()
+        self._leftovers: dict[asyncio.Task[Any], str] = {}
         self.store = TaskStore(settings)
         self.keeper = Keeper(settings, self.shutdown)
 
@@ -66,6 +74,22 @@ class Portal:
             return await work(*args, **kwargs)
 
         return portal.start_task_soon(task)
+
+    @property
+    def expendable(self) -> bool:
+        """This process has one run at a time, and is replaced when it ends: a prefork child, or a lone process."""
+        return self.alone or os.getpid() != self._made_in
+
+    def leave_behind(self, run: Run) -> None:
+        """What still runs of the run is counted until it ends."""
+        if (task := run.leftover) is not None:
+            self._leftovers[task] = run.claim.record.tool
+            task.add_done_callback(lambda done: self._leftovers.pop(done, None))
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """Tool -> how many of its runs go on here although their tasks have ended. Any thread may ask."""
+        return dict(Counter(list(self._leftovers.values())))
 
     def warm(self) -> None:
         """The process is ready for its first run: loop, lifespan and lease keeper are up."""
@@ -101,7 +125,7 @@ class Portal:
             if self._portal is None or self._pid != os.getpid():
                 # What the parent of a fork had started does not live here; forget it without stopping it.
                 self._stack, self._portal = ExitStack(), None
-                self.store, self.keeper = TaskStore(self.settings), Keeper(self.settings, self.shutdown)
+                self.store, self.keeper = TaskStore(self.settings), Keeper(self.settings, self.shutdown, self.leave)
                 with ExitStack() as stack:
                     portal = stack.enter_context(start_blocking_portal("asyncio"))
                     stack.callback(lambda: portal.call(self.store.aclose))

@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 
 from mcptasks.celery_seams import FORK_GUARD, worker_counts
 from mcptasks.errors import StoreUnavailable
+from mcptasks.fleet.portal import Portal
 from mcptasks.fleet.threads import LoopThread
 from mcptasks.settings import Settings
 from mcptasks.store.registry import WorkerPulse
@@ -27,8 +28,6 @@ from mcptasks.store.store import TaskStore
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
-#: An entry older than this is of a worker that does not live any more.
-FRESH_MS: Final = 15_000
 #: Silence of this length, with messages waiting and slots free, is deafness. BRPOP answers within a second.
 DEAF_MS: Final = 15_000
 _EVERY_S: Final = 2.0
@@ -55,8 +54,8 @@ class Hearing:
 class Pulse:
     """Reports the worker of this process to the register, from a thread of its own."""
 
-    def __init__(self, settings: Settings, app: Celery, worker: Any, queues: Iterable[str]) -> None:
-        self._app, self._queues = app, tuple(queues)
+    def __init__(self, settings: Settings, app: Celery, worker: Any, queues: Iterable[str], portal: Portal) -> None:
+        self._app, self._queues, self._portal = app, tuple(queues), portal
         self._name: str = worker.hostname
         self._slots: int = worker.concurrency
         self._store = TaskStore(settings)
@@ -98,6 +97,8 @@ class Pulse:
                 received=received,
                 waiting=waiting,
                 deaf_ms=deaf_ms,
+                stuck=self._portal.leftovers,
+                held_by=self._portal.keeper.held_by,
             )
             await self._store.report(self._name, pulse)
         except StoreUnavailable as exc:

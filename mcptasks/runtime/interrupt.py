@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mcptasks.runtime.clock import Clock, first_of
-from mcptasks.runtime.watchdog import Decision, Limits, Marks, Stop, decide
+from mcptasks.runtime.watchdog import Decision, Do, Limits, Marks, Stop, decide
 
 
 class Interrupt:
@@ -101,6 +101,14 @@ class Interrupt:
         for stop, at_s in decision.asked:
             self._ask(stop, at_s)
         return decision
+
+    @property
+    def ignored_s(self) -> float:
+        """For how long the run should have been left, and was not: its loop does not turn. Any thread may ask."""
+        decision = self.decision()
+        if decision.do is not Do.LEAVE or decision.leave_s is None:
+            return 0.0
+        return self.now_s - decision.leave_s
 
     def wake(self) -> None:
         """A held run looks for its answers."""

@@ -24,6 +24,7 @@ from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.shelf import Shelf
 from mcptasks.runtime.skew import no_key, no_such_tool, other_version
+from mcptasks.runtime.stopping import stopped
 from mcptasks.runtime.tool_pass import Job, ToolPass
 from mcptasks.store.base import Next
 from mcptasks.store.records import LockedClaim
@@ -43,8 +44,9 @@ class Run:
         self.claim = claim
         self._clock = clock or asyncio.get_running_loop()
         self.interrupt = Interrupt(asyncio.get_running_loop(), self._clock)
-        #: True when the tool could not be stopped and still occupies its thread.
-        self.stuck = False
+        #: The tool, if it could not be stopped and still occupies its thread.
+        self.leftover: asyncio.Task[Any] | None = None
+        self._policy = Policy()
         self._mcp = mcp
         self._lifespan = lifespan
         self._store = store
@@ -67,13 +69,14 @@ class Run:
         tool = seams.get_tool(self._mcp, submission.tool)
         if tool is None:
             return no_such_tool(submission)
+        self._policy = policy_of(tool.fn) or self._policy
         job = Job(
             mcp=self._mcp,
             lifespan=self._lifespan,
             store=self._store,
             claim=claim,
             submission=submission,
-            policy=policy_of(tool.fn) or Policy(),
+            policy=self._policy,
             interrupt=self.interrupt,
             reporter=Reporter(self._store, claim, lambda: self.interrupt.now_s),
             shelf=Shelf(self._store, claim),
@@ -85,6 +88,10 @@ class Run:
             return no_key(str(exc))
         finally:
             await job.reporter.close()
+
+    def left(self) -> End:
+        """What becomes of the task without its tool, which does not stop."""
+        return stopped(self.interrupt.decision(), self.claim.record.tool, self._policy)
 
     async def _passes(self, job: Job) -> Outcome:
         journal, state_rounds, limit = self.claim.journal, 0, self._store.settings.replays_max
@@ -98,7 +105,7 @@ class Run:
                 # The worker goes down, or cannot open what came in. Nothing of this run may go on beside the next one.
                 await one.abandon()
                 raise
-            self.stuck = one.stuck
+            self.leftover = one.leftover
             if not isinstance(outcome, Journal):
                 return outcome
             only_state = outcome.guard != journal.guard and len(outcome.answers) == len(journal.answers)

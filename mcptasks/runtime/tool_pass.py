@@ -156,6 +156,11 @@ class ToolPass:
                 told = len(decision.asked)
                 await interrupt.news(decision, (self._task,))
 
+    @property
+    def leftover(self) -> asyncio.Task[Any] | None:
+        """What still runs although the pass is over; None: nothing does."""
+        return self._task if self.stuck else None
+
     async def abandon(self) -> None:
         """The pass is over without an end and its outcome is void: the tool will run again from the top.
 

@@ -103,6 +103,8 @@ class Decision:
     asked: tuple[tuple[Stop, float], ...]
     #: The second at which to look again, if nothing happens before; None: only then.
     look_s: float | None
+    #: When the first grace is over; None: none has begun.
+    leave_s: float | None = None
 
     @property
     def reason(self) -> Stop | None:
@@ -147,7 +149,7 @@ def decide(now_s: float, limits: Limits, marks: Marks) -> Decision:
         ahead_s.append(leave_s)
     leave = leave_s is not None and leave_s <= now_s and not ended
     order = sorted(asked.items(), key=lambda one: (one[1], _ORDER.index(one[0])))
-    return Decision(Do.LEAVE if leave else Do.STOP, tuple(order), min(ahead_s, default=None))
+    return Decision(Do.LEAVE if leave else Do.STOP, tuple(order), min(ahead_s, default=None), leave_s)
 
 
 def _deadlines(limits: Limits, marks: Marks) -> Iterator[tuple[Stop, float]]:

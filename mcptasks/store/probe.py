@@ -6,10 +6,11 @@ Reads only, and never SCAN or KEYS: what is asked here costs a store with millio
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
@@ -31,6 +32,7 @@ from mcptasks.model import Status
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection
 from mcptasks.store.keys import Keys
+from mcptasks.store.registry import FRESH_MS, WorkerPulse, read_pulse
 from mcptasks.store.sealing import Sealing, look_at_seals
 
 #: One answer of the store, and the whole look. A frozen store costs the first, whatever `store_timeout_ms` says.
@@ -106,6 +108,8 @@ class Backlog:
     sweeper: str | None
     #: Why an operator has new tasks refused; None: they are accepted.
     closed: str | None
+    #: What the live workers say of themselves, by node name.
+    workers: Mapping[str, WorkerPulse]
     sealing: Sealing
 
 
@@ -251,8 +255,9 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
     pipe.zcount(keys.unsent, "-inf", soon).zcard(keys.leases).get(keys.sweeper).hget(keys.admission, "reason")
     for index in (keys.leases, keys.expiry, keys.unsent):
         pipe.zcount(index, "-inf", late)
-    pipe.zrange(keys.unsent, 0, SAMPLE - 1).zrange(keys.unsent, -SAMPLE, -1)
-    unsent, running, sweeper, closed, leases, expiry, messages, head, tail = await pipe.execute()
+    pipe.zrange(keys.unsent, 0, SAMPLE - 1).zrange(keys.unsent, -SAMPLE, -1).hgetall(keys.workers)
+    unsent, running, sweeper, closed, leases, expiry, messages, head, tail, register = await pipe.execute()
+    pulses = {name: read_pulse(json.loads(text)) for name, text in register.items()}
     oldest_ms, queue = await _oldest(client, keys, {*head, *tail}, now_ms)
     return Backlog(
         unsent=unsent,
@@ -264,6 +269,7 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
         overdue_unsent=messages,
         sweeper=sweeper,
         closed=closed,
+        workers={name: pulse for name, pulse in pulses.items() if now_ms - pulse.at_ms <= FRESH_MS},
         sealing=await look_at_seals(client, keys, settings),
     )
 

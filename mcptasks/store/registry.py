@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, cast
 
 from mcptasks.store.base import Transitions
 
 #: The register outlives its last entry by a day, for those who look at what happened.
 _KEPT_S: Final = 86_400
+
+#: An entry older than this is of a worker that does not live any more.
+FRESH_MS: Final = 15_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,16 @@ class WorkerPulse:
     waiting: int | None
     #: For how long messages have waited while it had free slots and took none; 0: it hears its queues.
     deaf_ms: int
+    #: Tool -> how many of its runs go on in the worker's process although their tasks have ended.
+    stuck: dict[str, int] = field(default_factory=dict[str, int])
+    #: The tool that holds the event loop of the process although its task has ended; empty: none does.
+    held_by: str = ""
+
+
+def read_pulse(entry: Mapping[str, Any]) -> WorkerPulse:
+    """The entry, without what a newer worker says besides."""
+    known = {one.name for one in fields(WorkerPulse)}
+    return WorkerPulse(**{name: value for name, value in entry.items() if name in known})
 
 
 class RegistryTransitions(Transitions):
@@ -55,4 +69,4 @@ class RegistryTransitions(Transitions):
         async with self.connection.turn() as client:
             entries = cast("dict[str, str]", await client.hgetall(self.keys.workers))
         loaded: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in entries.items()}
-        return {name: WorkerPulse(**entry) for name, entry in loaded.items()}
+        return {name: read_pulse(entry) for name, entry in loaded.items()}

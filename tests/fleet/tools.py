@@ -400,6 +400,81 @@ async def over_time(key: str) -> str:
     return "unreachable"
 
 
+Way = Literal["returns", "gives in", "obeys", "ignores"]
+
+
+async def _as_told(key: str, way: Way, path: str, seconds: float) -> str:
+    """Returns after so long; or waits for the file, and returns at an interruption, obeys or ignores it."""
+    note(key, "begin")
+    end = time.monotonic() + seconds
+    while not there(path) and not (way == "returns" and time.monotonic() > end):
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            note(key, "told")
+            if way == "obeys":
+                raise
+            if way == "gives in":
+                break
+    return "returned"
+
+
+@mcp.tool()
+@tasks.durable(idle_limit="1500ms", time_limit="3s", cancel_grace="500ms")
+async def watched(key: str, way: Way, path: str, ctx: Context, seconds: float = 0, counts: bool = False) -> str:
+    """Has every limit there is; tells rising numbers, or the same one over and over."""
+
+    async def report() -> None:
+        for n in range(1_000):
+            await ctx.report_progress(n if counts else 1, None, f"still at it {n}")
+            await asyncio.sleep(0.1)
+
+    reporting = asyncio.create_task(report())
+    try:
+        return await _as_told(key, way, path, seconds)
+    finally:
+        reporting.cancel()
+
+
+@mcp.tool()
+@tasks.durable(idle_limit="500ms", cancel_grace="300ms")
+def idle_sync(key: str, way: Way, path: str) -> str:
+    """A sync tool that does nothing; it looks whether it is to stop, or never."""
+    note(key, "begin")
+    while not there(path) and not (way == "obeys" and mcptasks.cancelled()):
+        time.sleep(0.02)
+    note(key, "end")
+    return "late"
+
+
+@mcp.tool()
+@tasks.durable(idle_limit="500ms", cancel_grace="300ms")
+async def idle_on_the_loop(key: str, path: str) -> str:
+    """An async tool that does nothing and never yields: nothing on its loop can stop it."""
+    note(key, "begin")
+    while not there(path):
+        time.sleep(0.02)  # noqa: ASYNC251 - the fault under test
+    note(key, "end")
+    return "late"
+
+
+@mcp.tool()
+@tasks.durable(idle_limit="1s")
+async def idle_ask(key: str, ctx: Context) -> str:
+    """Asks; a person's time is not idle."""
+    note(key, "run")
+    return await ask(ctx, f"{key}?")
+
+
+@mcp.tool()
+@tasks.durable(on_worker_lost="fail")
+async def only_once(key: str) -> str:
+    """Must not be begun twice."""
+    note(key, "begin")
+    await asyncio.Event().wait()
+    return "unreachable"
+
+
 @mcp.tool()
 @tasks.durable(time_limit="500ms", cancel_grace="300ms")
 def over_time_sync(key: str, path: str) -> str:

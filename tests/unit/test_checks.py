@@ -16,6 +16,7 @@ from mcptasks.fleet.health import Redelivery, Rule, Survey, Worker
 from mcptasks.settings import Settings
 from mcptasks.store.connection import UNREADABLE, address
 from mcptasks.store.probe import Backlog, Facts, Server, Trouble
+from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.sealing import Sealing
 
 OK, WARN, FAIL, SKIPPED = Status.OK, Status.WARN, Status.FAIL, Status.SKIPPED
@@ -51,9 +52,12 @@ BACKLOG: Final = Backlog(
     overdue_unsent=0,
     sweeper="box:7",
     closed=None,
+    workers={},
     sealing=Sealing(keys=0, tried=4, plain=4, older=0, locked=0),
 )
 FACTS: Final = Facts(round_trip_ms=0.3, clock_skew_ms=12, server=SERVER, backlog=BACKLOG)
+PULSE: Final = WorkerPulse(at_ms=1, host="h", pid=2, slots=4, active=1, received=9, waiting=0, deaf_ms=0)
+STUCK: Final = replace(PULSE, stuck={"report": 2})
 WORKER: Final = Worker(name="w1@box", pool="prefork", slots=4, queues=frozenset({"mcptasks"}), ours=True)
 TOOL: Final = DurableTool(name="report", queue="mcptasks", hard_limit_ms=15 * MIN, unlimited=False, in_rounds=False)
 
@@ -191,6 +195,19 @@ VERDICTS: Final = [
     (checks.overdue(backlog(overdue_leases=2, sweeper=None)), FAIL, "2 lease(s) of dead workers", "Start a worker"),
     (checks.overdue(backlog(overdue_expiry=1, overdue_unsent=4)), WARN, "1 task(s) past their ttl, 4 message", "box:7"),
     (checks.sweeper(BACKLOG), OK, "box:7 sweeps", ""),
+    (fleet_checks.stuck({"w1": PULSE}), OK, "no tool goes on", ""),
+    (
+        fleet_checks.stuck({"w1": STUCK, "w2": PULSE, "w3": replace(STUCK, stuck={"report": 1, "crawl": 1})}),
+        WARN,
+        "still running in w1, w3 although their tasks have ended: report (3), crawl (1)",
+        "until they end they keep a thread each",
+    ),
+    (
+        fleet_checks.stuck({"w1": STUCK, "w2": replace(PULSE, held_by="crawl")}),
+        FAIL,
+        "crawl holds the event loop of w2",
+        "Restart that worker",
+    ),
     (checks.sweeper(backlog(sweeper=None, running=0)), WARN, "no worker sweeps", "Start a worker"),
     (checks.sweeper(backlog(sweeper=None)), FAIL, "3 task(s) are unfinished", "Start a worker"),
     # -- broker

@@ -18,6 +18,7 @@ PROGRAM = """
 
     from mcptasks.dispatch import Publisher
     from mcptasks.fleet.app import make_app
+    from mcptasks.fleet.portal import Portal
     from mcptasks.fleet.pulse import Pulse
     from mcptasks.model import Hint
     from mcptasks.settings import Settings
@@ -25,7 +26,7 @@ PROGRAM = """
     broker = socket.create_server(("127.0.0.1", 0))
     settings = Settings(redis_url=f"redis://127.0.0.1:{broker.getsockname()[1]}/0")
     app, hint = make_app(settings), Hint(task_id="t", run=1, tool="report", queue=settings.queue)
-    worker = SimpleNamespace(hostname="w@test", concurrency=1)
+    worker, portal = SimpleNamespace(hostname="w@test", concurrency=1), Portal(settings, None, None)
 
 
     def fork():
@@ -53,7 +54,7 @@ PROGRAM = """
 ENTERS = {
     "the publisher sends a message": "Publisher(app, broker_is_store=False).send(hint)",
     "the publisher opens its channel": "Publisher(app, broker_is_store=True).envelope(hint)",
-    "the pulse counts the messages that wait": "Pulse(settings, app, worker, [settings.queue]).start()",
+    "the pulse counts the messages that wait": "Pulse(settings, app, worker, [settings.queue], portal).start()",
 }
 
 

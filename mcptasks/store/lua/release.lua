@@ -12,7 +12,7 @@ if cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 if cold_if_held(k, task_id) then return {'COLD'} end
 if redis.call('HGET', task, 'max_attempts') == '1' then
   local error = '{"code":-32603,"message":"' .. shutdown_message .. '"}'
-  settle(k, task_id, 'failed', 'shutdown', shutdown_message, 'error', error)
+  settle(k, task_id, 'failed', 'shutdown', shutdown_message, error)
   return {'FAILED'}
 end
 local seen = enqueue(k, task_id, resend_ms)
