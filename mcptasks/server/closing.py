@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Final
 
-#: How often it is looked whether the server was told to end, while there are such requests.
+from sse_starlette.sse import AppStatus
+
+#: How often it is looked whether the server was told to end, while there are such requests. Also how long an answer has
+#: to reach its stream.
 _LOOK_S: Final = 0.25
 
 
@@ -43,10 +48,41 @@ class Closing:
         self._ends.discard(end)
 
     async def _watch(self) -> None:
-        while self._ends and not self.begun:
-            if told_to_end():
-                self.begin()
-            await asyncio.sleep(_LOOK_S)
+        with _streams.kept_open():
+            while self._ends:
+                if not self.begun and told_to_end():
+                    self.begin()
+                await asyncio.sleep(_LOOK_S)
+            if self.begun:
+                # The last to end has its answer still to send.
+                await asyncio.sleep(_LOOK_S)
+
+
+class _Streams:
+    """The event streams of the process. When uvicorn is told to end, sse-starlette cuts them within half a second."""
+
+    def __init__(self) -> None:
+        self._lock, self._keepers, self._cut_by_itself = threading.Lock(), 0, True
+
+    @contextmanager
+    def kept_open(self) -> Generator[None]:
+        """Inside the block it cuts none, so that all answers come through; afterwards as before."""
+        with self._lock:
+            if self._keepers == 0:
+                self._cut_by_itself = AppStatus.enable_automatic_graceful_drain
+                AppStatus.disable_automatic_graceful_drain()
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers -= 1
+                if self._keepers == 0 and self._cut_by_itself:
+                    AppStatus.enable_automatic_graceful_drain_mode()
+
+
+#: One per process, as sse-starlette's switch is.
+_streams: Final = _Streams()
 
 
 def told_to_end() -> bool:

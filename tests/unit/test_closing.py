@@ -7,6 +7,7 @@ import signal
 
 import pytest
 import uvicorn
+from sse_starlette.sse import AppStatus
 
 from mcptasks.server import closing as module
 from mcptasks.server.closing import Closing, told_to_end
@@ -68,6 +69,38 @@ async def test_it_is_looked_for_again_after_a_quiet_time() -> None:
         closing.add(ended.set)
         async with asyncio.timeout(30):
             await ended.wait()
+
+
+async def test_event_streams_are_not_cut_before_all_have_answered() -> None:
+    """sse-starlette would, half a second after uvicorn was told to end: a call that waits would get no answer.
+
+    Should its switch go: what a server that goes down tells its callers must be waited for in another way.
+    """
+    server = uvicorn.Server(uvicorn.Config("nobody:app"))
+    one, other = Closing(), Closing()
+
+    def slow() -> None:
+        pass
+
+    async def begun() -> bool:
+        return one.begun and other.begun
+
+    async def cut() -> bool:
+        return AppStatus.enable_automatic_graceful_drain
+
+    with server.capture_signals():
+        one.add(slow)
+        other.add(slow)
+        await asyncio.sleep(0)
+        server.handle_exit(signal.SIGTERM, None)
+        await eventually(begun, description="the end is seen")
+        one.discard(slow)
+        await asyncio.sleep(0.05)
+        assert not await cut() and not AppStatus.should_exit, "the other has not answered"
+        other.discard(slow)
+        await eventually(cut, description="all have answered")
+        # uvicorn hands on at its end what it had caught; here there is nobody to take it.
+        server._captured_signals.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_under_another_server_somebody_has_to_say_so() -> None:
