@@ -1,4 +1,4 @@
-"""The fleet in an operator's hand: one task and its questions, admission, what is unfinished, cancel, drain."""
+"""The fleet in an operator's hand: all tasks, one and its questions, admission, cancel, drain."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from mcptasks.answers import checked
-from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
-from mcptasks.model import Record, is_task_id, label
+from mcptasks.errors import BadAnswer, SchemaTooNew
+from mcptasks.scope import Scope
 from mcptasks.settings import Settings
+from mcptasks.store.lists import Counts
 from mcptasks.store.store import TaskStore
 
 #: Between two looks at what is left.
 _LOOK_S: Final = 0.1
 
 
-class Operations:
+class Operations(Scope):
     """A connection to the fleet's store; `async with Operations() as fleet`. Sees and touches every owner's tasks.
+
+    Lists, numbers and single tasks are as `Scope` has them.
 
     Every method raises `StoreUnavailable` when the store does not answer.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._store = TaskStore(settings or Settings.load())
+        super().__init__(TaskStore(settings or Settings.load()), None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -51,20 +54,11 @@ class Operations:
         """The ids of all unfinished tasks, those not yet started included, in lexical order."""
         return await self._store.active()
 
-    async def read(self, task_id: str) -> Record:
-        """The task as it is now, whoever's it is: among others its open `questions`, and until when they are open.
+    async def count(self, tool: str | None = None) -> Counts:
+        """How many tasks there are in each status, of all tools or of one."""
+        return await self._store.count(None, tool)
 
-        Raises:
-            UnknownTask: there is none.
-            SchemaTooNew: a newer mcptasks wrote it.
-            Sealed: it is sealed with a key that is not among these settings' `encryption_keys`.
-        """
-        record = await self._store.read(task_id, None) if is_task_id(task_id) else None
-        if record is None:
-            raise UnknownTask(f"There is no task {label(task_id)!r}...; it never was, or its time to live is over.")
-        return record
-
-    async def answer(self, task_id: str, answers: Mapping[str, Any]) -> bool:
+    async def answer(self, task: str, answers: Mapping[str, Any]) -> bool:
         """All these answers are stored, in the name of the task's caller; True: the task moves on, no question is open.
 
         Each is by the key that it has in `read().questions`, and what a client would send: for an elicitation
@@ -76,12 +70,13 @@ class Operations:
                 if somebody else answers at the same moment, the others may have been. (One whose time is up, and
                 which no sweep has closed, is passed over without a word if others are answered with it.)
             TooLarge: one is over `settings.answer_max`.
-            UnknownTask: there is no such task.
+            UnknownTask, AmbiguousTask: as `read`.
         """
-        open_ones = (await self.read(task_id)).questions
+        record = await self.read(task)
+        open_ones = record.questions
         if closed := sorted(answers.keys() - open_ones.keys()):
             raise BadAnswer(_not_open(closed))
-        outcome = (await self._store.answer(task_id, None, checked(answers, open_ones))).outcome
+        outcome = (await self._store.answer(record.task_id, None, checked(answers, open_ones))).outcome
         if outcome in ("IGNORED", "GONE"):
             raise BadAnswer(_not_open(sorted(answers)))
         return outcome != "PARTIAL"

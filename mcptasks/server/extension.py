@@ -22,6 +22,7 @@ from mcptasks.dispatch import Dispatcher
 from mcptasks.errors import BadPayload, ConfigurationError
 from mcptasks.model import Record, Undeclared, is_task_id, new_task_id
 from mcptasks.policy import Mode, Policy, policy_of
+from mcptasks.scope import Scope
 from mcptasks.server import prelude, rounds, submission
 from mcptasks.server.artifacts import Artifacts
 from mcptasks.server.audience import shown
@@ -184,6 +185,10 @@ class TasksExtension(Extension):
         """`tasks/cancel`: the wish is stored before this answers, whatever the task does (P50)."""
         await self._bound().intake.cancel(params.task_id, await self._gate(ctx, params.task_id))
         return complete()
+
+    async def mine(self, ctx: Ctx) -> Scope:
+        """The tasks of whoever makes this request (`Context.request_context`), and no others."""
+        return Scope(self._store, await owner_of(self._owner, ctx))
 
     async def _own(self, ctx: Ctx, task_id: str) -> Record:
         return await self._bound().intake.read(task_id, await self._gate(ctx, task_id))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import redis
 from mcp.server.context import ServerRequestContext
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 
 from mcptasks import Tasks
 from mcptasks.settings import Settings
@@ -93,6 +93,45 @@ async def by_header_later(ctx: ServerRequestContext[Any, Any]) -> str:
     """The same, after a look into some directory."""
     await asyncio.sleep(0)
     return by_header(ctx)
+
+
+def with_history(mcp: MCPServer, tasks: Tasks) -> None:
+    """The usual tools, and one that tells its caller which tasks are his."""
+    tools(mcp, tasks)
+
+    async def history(ctx: Context) -> list[str]:
+        mine = await tasks.mine(ctx.request_context)
+        return [task.task_id for task in (await mine.page(tool="ask_first")).tasks]
+
+    @mcp.tool()
+    async def live(ctx: Context) -> list[str]:
+        return await history(ctx)
+
+    @mcp.tool()
+    @tasks.durable()
+    async def later(ctx: Context) -> list[str]:
+        return await history(ctx)
+
+
+@covers("W8", "N3", "P80")
+async def test_a_tool_can_tell_its_caller_which_tasks_are_his(settings: Settings) -> None:
+    """W8: in the server, and on a worker too: the identity is kept for the run. Without one, nothing is listed."""
+    async with house(settings, with_history, auth=True, token="alice") as (home, alice):
+        bob = alice.with_(token="bob")
+        for caller in (alice, bob):
+            task_id, _ = await parked(caller, home)
+            live = (await caller.call("live")).result["structuredContent"]["result"]
+            run = await caller.start("later")
+            await home.fleet.settle()
+            assert (await caller.state(run))["result"]["structuredContent"]["result"] == live == [task_id]
+
+
+@covers("P81", "W8")
+async def test_without_authentication_no_ids_are_listed(settings: Settings) -> None:
+    """P81: they are secrets, and everybody is the same caller."""
+    async with house(settings, with_history) as (home, client):
+        await parked(client, home)
+        assert (await client.call("live")).result["structuredContent"]["result"] == []
 
 
 @covers("N3", "P80")
