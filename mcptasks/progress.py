@@ -6,8 +6,12 @@ One class for both ends of the wire, and for the store between them.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from mcptasks.times import iso, moment
 
 #: What takes longer is no estimate but a rate that says nothing.
 _LONGEST_S: Final = 30 * 86_400
@@ -75,6 +79,35 @@ class Progress:
         numbers = cls(done, total).numbers
         message = None if text is None or text == numbers else text.removesuffix(f": {numbers}")
         return cls(done, total, message, rate, at_ms)
+
+    # -------------------------------------------------------------------------------------------- on the wire
+
+    def told(self, *, working: bool) -> dict[str, Any]:
+        """What stands in a task's `_meta`. The rate is of a run that works: `working` says whether one does."""
+        found = {
+            "progress": self.done,
+            "total": self.total,
+            "message": self.message or None,
+            "ratePerSecond": self.rate if working else None,
+            "reportedAt": None if self.at_ms is None else iso(self.at_ms),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Self | None:
+        """The usable part of what a server told; None where that is no progress."""
+        done, total, rate = (_finite(told.get(name)) for name in ("progress", "total", "ratePerSecond"))
+        if done is None:
+            return None
+        message, at = told.get("message"), told.get("reportedAt")
+        when = moment(at) if isinstance(at, str) else None
+        at_ms = None if when is None else round(when.timestamp() * 1000)
+        return cls(done, total, message if isinstance(message, str) else None, rate, at_ms)
+
+
+def _finite(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _number(value: float) -> str:

@@ -43,6 +43,15 @@ def iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def moment(text: str) -> datetime | None:
+    """The moment that this text is in ISO 8601, in UTC where it has no offset; None: it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLimit:
     """How long a question may stay open, and what happens then."""

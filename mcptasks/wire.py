@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
 
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
@@ -21,7 +19,7 @@ from pydantic import field_validator
 from mcptasks.errors import BadPayload
 from mcptasks.model import Question, Record, Status
 from mcptasks.progress import Progress
-from mcptasks.times import iso
+from mcptasks.times import iso, moment
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -135,16 +133,7 @@ def _tell_progress(out: dict[str, Any], progress: Progress) -> None:
     working = out["status"] == "working"
     if working and progress.estimate and "statusMessage" in out:
         out["statusMessage"] += f", {progress.estimate}"
-    told: dict[str, Any] = {"progress": progress.done}
-    if progress.total is not None:
-        told["total"] = progress.total
-    if progress.message:
-        told["message"] = progress.message
-    if working and progress.rate is not None:
-        told["ratePerSecond"] = progress.rate
-    if progress.at_ms is not None:
-        told["reportedAt"] = iso(progress.at_ms)
-    out["_meta"] = {PROGRESS_META: told}
+    out["_meta"] = {PROGRESS_META: progress.told(working=working)}
 
 
 def created(record: Record) -> dict[str, Any]:
@@ -254,7 +243,7 @@ class DetailedTask(_Task):
     def progress(self) -> Progress | None:
         """What the tool reported last, in numbers; None where it reported nothing, or the server does not tell."""
         told = (self.meta or {}).get(PROGRESS_META)
-        return _progress(cast("dict[str, Any]", told)) if isinstance(told, dict) else None
+        return Progress.read(cast("dict[str, Any]", told)) if isinstance(told, dict) else None
 
     @property
     def looks(self) -> tuple[str, str, str | None]:
@@ -263,31 +252,8 @@ class DetailedTask(_Task):
 
     def older_than(self, other: DetailedTask) -> bool:
         """The other state came later; False where their times do not say."""
-        mine, its = _moment(self.last_updated_at), _moment(other.last_updated_at)
+        mine, its = moment(self.last_updated_at), moment(other.last_updated_at)
         return mine is not None and its is not None and mine < its
-
-
-def _progress(told: dict[str, Any]) -> Progress | None:
-    done, total, rate = (_number(told.get(name)) for name in ("progress", "total", "ratePerSecond"))
-    if done is None:
-        return None
-    message, at = told.get("message"), told.get("reportedAt")
-    moment = _moment(at) if isinstance(at, str) else None
-    at_ms = None if moment is None else round(moment.timestamp() * 1000)
-    return Progress(done, total, message if isinstance(message, str) else None, rate, at_ms)
-
-
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) <= sys.float_info.max else None
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class GetTask(Request[TaskIdParams, Literal["tasks/get"]]):
