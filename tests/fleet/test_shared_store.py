@@ -132,13 +132,22 @@ def test_who_leaves_last_has_left_when_all_is_written_out(home: Home) -> None:
         assert get(valkey.url, "task") == "kept"
 
 
-def test_after_a_kill_of_the_last_one_the_next_one_waits_for_the_store_to_end(home: Home) -> None:
-    for number in range(5):
-        user = home.user()
-        url = user.says()
-        assert get(url, "task") == (str(number - 1) if number else None)
-        put(url, "task", str(number))
-        user.kill()
+def test_who_comes_while_the_store_is_ending_waits_for_it_and_begins_it_again(home: Home) -> None:
+    first = home.user()
+    put(first.says(), "task", "kept")
+    server, steward = home.kin.named("valkey-server"), home.kin.named("steward")
+    server.suspend()
+    first.kill()
+    second = home.user()
+
+    def waits() -> bool:
+        others = [process for process in home.kin.all_named("steward") if process != steward]
+        return any(file.path == str(home.folder / "lock") for process in others for file in process.open_files())
+
+    wait_until(waits, description="a second steward waits for the lock")
+    server.resume()
+    assert get(second.says(), "task") == "kept"
+    second.leave()
 
 
 def test_all_who_come_at_once_share_one_store(home: Home) -> None:
@@ -189,8 +198,9 @@ def test_signals_to_everybody_do_not_end_the_steward(home: Home) -> None:
     steward = home.kin.named("steward")
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         steward.send_signal(signum)
-    put(url, "task", "kept")
-    assert get(url, "task") == "kept"
+    another = home.user()
+    assert another.says() == url
+    another.leave()
     user.leave()
 
 

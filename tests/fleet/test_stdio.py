@@ -157,8 +157,9 @@ async def test_the_next_start_goes_on_with_what_ran_and_what_waited(desk: Desk, 
         await asyncio.to_thread(desk.ledger.await_event, key, "begin")
         # The second signal and all further ones come while the first one is obeyed.
         await asyncio.to_thread(desk.insist, desk.kin.named("--stdio"), end)
-    path.touch()
     async with tasks_client(desk) as (client, extension):
+        await asyncio.to_thread(desk.ledger.await_event, key, "begin", times=2)
+        path.touch()
         assert await outcome(extension.attach(client, runs.task_id)) == f"passed {key}"
         again = extension.attach(client, waits.task_id)
         await answer(again, "yes")

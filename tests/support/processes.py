@@ -48,8 +48,12 @@ class Kin:
 
     def named(self, word: str) -> psutil.Process:
         """The one living that has the word in its command line."""
-        [found] = [process for process in self.living() if word in " ".join(process.cmdline())]
+        [found] = self.all_named(word)
         return found
+
+    def all_named(self, word: str) -> list[psutil.Process]:
+        """Those living that have the word in their command lines."""
+        return [process for process in self.living() if word in " ".join(process.cmdline())]
 
     def kill(self) -> None:
         """None of them lives, for tests that failed."""
