@@ -201,16 +201,19 @@ def clock(facts: Facts) -> Check:
     return Check("clock", Status.WARN, found, "Synchronise the clocks of both machines (chrony or another NTP client).")
 
 
-def expiry(server: Server, unlimited: Sequence[str]) -> Check:
+def expiry(server: Server, backlog: Backlog | None, unlimited: Sequence[str]) -> Check:
     """How much stays for ever. `unlimited`: the tools whose tasks do, as far as they are known."""
-    at_most = server.keys_for_ever // KEYS_OF_A_TASK
+    count = server.keys_for_ever // KEYS_OF_A_TASK if backlog is None else backlog.unlimited
     found = f"{server.keys_for_ever:,} of the database's {server.keys:,} keys never expire (the broker needs a few)"
+    if backlog is not None and count:
+        found += f", {count:,} task(s) without a ttl among them"
     if unlimited:
         found += f"; nor do tasks of {', '.join(unlimited)}"
-    if at_most < MANY_FOR_EVER:
+    if count < MANY_FOR_EVER:
         return Check("expiry", Status.OK, found)
     advice = "Give tools a ttl instead of unlimited=True, and keep other applications out of this database."
-    return Check("expiry", Status.WARN, f"{found}: up to {at_most:,} tasks that stay in memory for ever", advice)
+    at_most = "" if backlog else "up to "
+    return Check("expiry", Status.WARN, f"{found}: {at_most}{count:,} tasks that stay in memory for ever", advice)
 
 
 def admission(backlog: Backlog, queue_max: int) -> Check:

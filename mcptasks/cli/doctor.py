@@ -29,7 +29,7 @@ from mcptasks.cli.verdict import Check, Status, exit_code
 from mcptasks.fleet import health
 from mcptasks.settings import Settings, problems
 from mcptasks.store.connection import address
-from mcptasks.store.probe import Backlog, Facts, Server, Trouble, look
+from mcptasks.store.probe import Backlog, Facts, Trouble, look
 
 T = TypeVar("T")
 
@@ -144,17 +144,17 @@ def _store_checks(facts: Facts | Trouble, settings: Settings, subject: Subject |
     unlimited = [tool.name for tool in subject.tools if tool.unlimited] if subject else []
     return [
         *found,
-        *_server_checks(facts.server, unlimited),
+        *_server_checks(facts, unlimited),
         checks.clock(facts),
         *_backlog_checks(facts.backlog, settings),
     ]
 
 
-def _server_checks(server: Server | None, unlimited: Sequence[str]) -> list[Check]:
-    if server is None:
+def _server_checks(facts: Facts, unlimited: Sequence[str]) -> list[Check]:
+    if (server := facts.server) is None:
         return _skipped(SERVER_CHECKS, "this user may not ask for INFO")
     judge = (checks.persistence, checks.eviction, checks.memory)
-    return [*(check(server) for check in judge), checks.expiry(server, unlimited)]
+    return [*(check(server) for check in judge), checks.expiry(server, facts.backlog, unlimited)]
 
 
 def _backlog_checks(backlog: Backlog | None, settings: Settings) -> list[Check]:

@@ -36,6 +36,10 @@ import base64
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Final
+
+#: The moment in `drops` of a task that Redis never drops, as indexes.lua writes it.
+NEVER: Final = 9_000_000_000_000_000
 
 
 def owner_digest(owner: str) -> str:

@@ -31,7 +31,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from mcptasks.model import Status
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection
-from mcptasks.store.keys import Keys
+from mcptasks.store.keys import NEVER, Keys
 from mcptasks.store.registry import FRESH_MS, WorkerPulse, read_pulse
 from mcptasks.store.sealing import Sealing, look_at_seals
 
@@ -100,6 +100,8 @@ class Backlog:
     #: The Celery queue that one waits in.
     oldest_queue: str
     running: int
+    #: Tasks without a ttl, ended or not.
+    unlimited: int
     #: Deadlines that passed longer ago than any sweeper needs: of leases, of tasks' lives, of messages.
     overdue_leases: int
     overdue_expiry: int
@@ -255,8 +257,9 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
     pipe.zcount(keys.unsent, "-inf", soon).zcard(keys.leases).get(keys.sweeper).hget(keys.admission, "reason")
     for index in (keys.leases, keys.expiry, keys.unsent):
         pipe.zcount(index, "-inf", late)
+    pipe.zcount(keys.drops, NEVER, "+inf")
     pipe.zrange(keys.unsent, 0, SAMPLE - 1).zrange(keys.unsent, -SAMPLE, -1).hgetall(keys.workers)
-    unsent, running, sweeper, closed, leases, expiry, messages, head, tail, register = await pipe.execute()
+    unsent, running, sweeper, closed, leases, expiry, messages, unlimited, head, tail, register = await pipe.execute()
     pulses = {name: read_pulse(json.loads(text)) for name, text in register.items()}
     oldest_ms, queue = await _oldest(client, keys, {*head, *tail}, now_ms)
     return Backlog(
@@ -264,6 +267,7 @@ async def _backlog(client: Redis, settings: Settings) -> Backlog:
         oldest_ms=oldest_ms,
         oldest_queue=queue,
         running=running,
+        unlimited=unlimited,
         overdue_leases=leases,
         overdue_expiry=expiry,
         overdue_unsent=messages,

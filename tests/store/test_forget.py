@@ -7,6 +7,7 @@ import pytest
 from mcptasks.fleet.sweeper import sweep
 from mcptasks.policy import Policy
 from mcptasks.store.base import FORGET_BATCH
+from mcptasks.store.keys import NEVER
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.test_sweeper import Outbox
@@ -39,6 +40,7 @@ async def test_what_is_there_is_not_forgotten(store: TaskStore, peek: Peek) -> N
     await ended(store)
     assert await store.forget() is False
     assert peek.raw.zcard(peek.keys.ids) == 2
+    assert peek.raw.zcount(peek.keys.drops, NEVER, "+inf") == 1, "the doctor counts it"
 
 
 @covers("R7")

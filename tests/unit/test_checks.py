@@ -47,6 +47,7 @@ BACKLOG: Final = Backlog(
     oldest_ms=None,
     oldest_queue="",
     running=3,
+    unlimited=0,
     overdue_leases=0,
     overdue_expiry=0,
     overdue_unsent=0,
@@ -167,9 +168,11 @@ VERDICTS: Final = [
     (checks.clock(replace(FACTS, clock_skew_ms=7_000)), WARN, "this machine is 7 s behind the store", "NTP"),
     (checks.clock(replace(FACTS, clock_skew_ms=-7_000)), WARN, "7 s ahead of the store; tasks do not care", "NTP"),
     # -- expiry
-    (checks.expiry(SERVER, []), OK, "6 of the database's 100 keys never expire", ""),
-    (checks.expiry(SERVER, ["archive"]), OK, "nor do tasks of archive", ""),
-    (checks.expiry(server(keys=9_000, keys_for_ever=2_000), []), WARN, "up to 1,000 tasks", "ttl"),
+    (checks.expiry(SERVER, BACKLOG, []), OK, "6 of the database's 100 keys never expire", ""),
+    (checks.expiry(SERVER, BACKLOG, ["archive"]), OK, "nor do tasks of archive", ""),
+    (checks.expiry(server(keys=9_000, keys_for_ever=2_000), None, []), WARN, "up to 1,000 tasks", "ttl"),
+    (checks.expiry(SERVER, replace(BACKLOG, unlimited=2), []), OK, "2 task(s) without a ttl among them", ""),
+    (checks.expiry(SERVER, replace(BACKLOG, unlimited=1_000), []), WARN, ": 1,000 tasks that stay", "ttl"),
     # -- encryption
     (checks.encryption(BACKLOG.sealing), OK, "off: what callers and tools say is stored as plain text", ""),
     (checks.encryption(sealing(keys=1)), OK, "on, 1 key(s); 4 task(s) looked at can be opened", ""),
