@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mcptasks.cli import checks, fleet_checks
+from mcptasks.cli import artifact_check, checks, fleet_checks
 from mcptasks.cli.subject import Subject, installed, load_subject, unreadable_urls
 from mcptasks.cli.verdict import Check, Status, exit_code
 from mcptasks.fleet import health
@@ -96,10 +97,15 @@ class Examination:
         settings = subject.settings if subject else settings
         self._deadline = time.monotonic() + PATIENCE_S
         facts = _begin(lambda: look(settings))
+        place = _begin(lambda: artifact_check.look_at_artifacts(settings))
+        workers = _begin(lambda: artifact_check.look_at_workers(settings))
         survey = _begin(lambda: health.survey(subject.app) if subject else health.broker_alone(settings))
         return [
             *report,
             checks.settings(settings),
+            artifact_check.artifacts(
+                self._answer(place, artifact_check.SILENT), self._answer(workers, {}), socket.gethostname()
+            ),
             *_store_checks(self._answer(facts, Trouble.SILENT), settings, subject),
             *_fleet_checks(self._answer(survey, health.Survey(trouble="does not answer in time")), subject, settings),
         ]
@@ -134,7 +140,9 @@ def _skipped(names: Sequence[str], found: str, advice: str = "") -> list[Check]:
 
 
 def _no_settings() -> list[Check]:
-    return _skipped(("store", *STORE_CHECKS, "broker", *APP_CHECKS), "the settings do not say where to look")
+    return _skipped(
+        ("artifacts", "store", *STORE_CHECKS, "broker", *APP_CHECKS), "the settings do not say where to look"
+    )
 
 
 def _store_checks(facts: Facts | Trouble, settings: Settings, subject: Subject | None) -> list[Check]:

@@ -99,6 +99,7 @@ class Pulse:
                 deaf_ms=deaf_ms,
                 stuck=self._portal.leftovers,
                 held_by=self._portal.keeper.held_by,
+                artifacts=self._store.files.where,
             )
             await self._store.report(self._name, pulse)
         except StoreUnavailable as exc:

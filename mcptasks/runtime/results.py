@@ -47,7 +47,7 @@ async def completed(
         links = await shelf.links() if submission.protocol_version >= _KNOWS_LINKS else []
         linked = {block.get("uri") for block in wire["content"]}
         wire["content"] += [link for link in links if link["uri"] not in linked]
-        if (payload := _at_most(settings.result_inline_max, wire)) is not None:
+        if (payload := _at_most(min(settings.result_inline_max, settings.result_max), wire)) is not None:
             return Completed(payload)
         size = await anyio.to_thread.run_sync(_size, wire)
     except (BadPayload, RecursionError) as exc:

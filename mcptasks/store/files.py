@@ -15,7 +15,7 @@ from collections.abc import AsyncIterable, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -67,9 +67,17 @@ class Files:
         return address(self.url) if "://" in self.url else self.url
 
     @property
-    def local(self) -> bool:
-        """The files are on this machine (or on what it has mounted)."""
-        return isinstance(self._place()[0], LocalFileSystem)
+    def kind(self) -> Literal["folder", "process", "remote"]:
+        """A folder of this machine (or mounted there), the memory of this process alone, or anything else."""
+        if "://" not in self.url and "::" not in self.url:
+            return "folder"
+        match self.url.partition("://")[0]:
+            case "file" | "local":
+                return "folder"
+            case "memory":
+                return "process"
+            case _:
+                return "remote"
 
     async def write(self, task_id: str, chunks: AsyncIterable[bytes], limit: int, what: str) -> Written:
         """All the bytes are in a new file of the task. Whatever ends the writing before, no file is left.

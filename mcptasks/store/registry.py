@@ -36,6 +36,8 @@ class WorkerPulse:
     stuck: dict[str, int] = field(default_factory=dict[str, int])
     #: The tool that holds the event loop of the process although its task has ended; empty: none does.
     held_by: str = ""
+    #: Where it keeps artifacts.
+    artifacts: str = ""
 
 
 def read_pulse(entry: Mapping[str, Any]) -> WorkerPulse:

@@ -44,10 +44,17 @@ async def return_text(size: int) -> str:
 
 
 @mcp.tool(structured_output=False)
-@tasks.durable(ttl="30s")
-async def return_text_briefly(size: int) -> str:
+@tasks.durable(ttl="60s")
+async def return_briefly(size: int) -> str:
     """A text of that size, soon gone."""
     return "0123456789abcdef" * (size // 16)
+
+
+@mcp.tool()
+@tasks.durable()
+async def measure(text: str) -> int:
+    """How long the text is."""
+    return len(text)
 
 
 @mcp.tool()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,7 +68,9 @@ class Growth:
 
 def files(fleet: Fleet) -> list[Path]:
     """All artifacts on disk."""
-    return [path for path in fleet.artifacts.rglob("*") if path.is_file() and path.name != ".gitignore"]
+    # os.walk: a folder may go while it is looked at.
+    names = (Path(folder) / name for folder, _, names in os.walk(fleet.artifacts) for name in names)
+    return [path for path in names if path.name != ".gitignore"]
 
 
 @pytest.mark.slow
@@ -116,3 +121,54 @@ async def test_files_are_gone_soon_after_their_task(fleet: Fleet) -> None:
         await eventually(gone, description="the file is gone")
         with pytest.raises(MCPError, match="Unknown resource"):
             [part async for part in handle.read(link)]
+
+
+@pytest.mark.slow
+@covers("F07")
+async def test_results_of_every_size_are_the_result_or_an_error_that_names_size_and_limit(fleet: Fleet) -> None:
+    """1, 10 and 50 MiB come back as they were, 300 MiB are too many, as are arguments of 10; other tasks go on."""
+    url, _, _ = begin(fleet)
+    async with client(url) as connection, client(url) as other:
+        small = await start(other, "quick")
+        for size in (1, 10, 50, 300):
+            handle = await start(connection, "return_text", size=size * MIB)
+            fetched = asyncio.ensure_future(handle.result(120))
+            polls: list[float] = []
+            while not fetched.done():
+                began = time.monotonic()
+                await small.get()
+                polls.append(time.monotonic() - began)
+            [block] = (await fetched).content
+            assert isinstance(block, TextContent)
+            if size <= 50:
+                assert block.text == "0123456789abcdef" * (size * MIB // 16)
+            else:
+                assert (await fetched).is_error
+                assert "has 314,572,879 bytes; the limit is 67,108,864 bytes (MCPTASKS_RESULT_MAX)" in block.text
+            print(f"{size} MiB: {len(polls)} polls of a small task beside it took {max(polls):.3f} s at most")
+            assert max(polls) < 1.0
+        with pytest.raises(MCPError, match="MCPTASKS_ARGUMENTS_MAX"):
+            await start(other, "measure", text="x" * 10 * MIB)
+
+
+@pytest.mark.slow
+@covers("F07", "R7")
+async def test_200_large_results_leave_the_stores_memory_and_its_messages_small(fleet: Fleet) -> None:
+    """5 MiB each, gone after their time: what is large never was in the store, and the files go too."""
+    url, _, worker = begin(fleet)
+    async with client(url) as connection:
+        await (await start(connection, "return_briefly", size=5 * MIB)).wait(60)
+        before = int(fleet.raw.info("memory")["used_memory"])
+        worker.freeze()
+        handles = [await start(connection, "return_briefly", size=5 * MIB) for _ in range(200)]
+        assert max(len(message) for message in fleet.messages()) < 4 * 1024
+        worker.thaw()
+        for handle in handles:
+            assert (await handle.wait(120)).status == "completed"
+        assert int(fleet.raw.info("memory")["used_memory"]) - before < 20 * MIB
+
+        async def gone() -> bool:
+            return not files(fleet) and not fleet.task_keys()
+
+        await eventually(gone, description="all is gone", within_s=120)
+    assert int(fleet.raw.info("memory")["used_memory"]) - before < 2 * MIB

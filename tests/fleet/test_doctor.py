@@ -25,7 +25,7 @@ from tests.fleet.system import MCPTASKS, ROOT, START_S, TARGET, Fleet
 from tests.support.peek import Peek
 from tests.support.tasks import queued
 
-ALL: Final = {"versions", "settings", "store", *STORE_CHECKS, "broker", *APP_CHECKS}
+ALL: Final = {"versions", "settings", "artifacts", "store", *STORE_CHECKS, "broker", *APP_CHECKS}
 
 #: The leases of these fleets are short; the store's time-out must fit into them.
 FITTING: Final = {"MCPTASKS_STORE_TIMEOUT_MS": "1000", "MCPTASKS_REQUEST_STATE_KEYS": "geheim" * 6}

@@ -242,3 +242,18 @@ async def test_every_process_has_connections_of_its_own(files: Files, monkeypatc
         monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
         await files.read(new_task_id(), "x", 0, 1)
     assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("here", "folder"),
+        ("file:///here", "folder"),
+        ("memory://x", "process"),
+        ("s3://bucket/x", "remote"),
+        ("simplecache::s3://bucket/x", "remote"),
+    ],
+)
+def test_the_kind_of_a_place_is_known_without_going_there(url: str, kind: str) -> None:
+    """The doctor asks."""
+    assert place(url).kind == kind
