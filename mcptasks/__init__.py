@@ -22,6 +22,7 @@ _HOMES: Final = {
     "attempt": "runtime.current",
     "cancelled": "runtime.current",
     "exponential": "policy",
+    "extend": "runtime.extending",
     "fixed": "policy",
     "gather": "runtime.gathering",
     "idempotency_key": "runtime.current",

@@ -6,6 +6,7 @@ from mcptasks.policy import Mode, exponential, fixed
 from mcptasks.runtime.artifacts import artifact
 from mcptasks.runtime.asking import input_timeout
 from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
+from mcptasks.runtime.extending import extend
 from mcptasks.runtime.gathering import gather
 from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.sleeping import sleep, sleep_until
@@ -30,6 +31,7 @@ __all__ = [
     "attempt",
     "cancelled",
     "exponential",
+    "extend",
     "fixed",
     "gather",
     "idempotency_key",

@@ -9,11 +9,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from mcptasks.answers import checked
-from mcptasks.errors import BadAnswer, SchemaTooNew
+from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
+from mcptasks.model import label
 from mcptasks.scope import Scope
 from mcptasks.settings import Settings
 from mcptasks.store.lists import Counts
 from mcptasks.store.store import TaskStore
+from mcptasks.times import Duration, duration_ms
 
 #: Between two looks at what is left.
 _LOOK_S: Final = 0.1
@@ -80,6 +82,21 @@ class Operations(Scope):
         if outcome in ("IGNORED", "GONE"):
             raise BadAnswer(_not_open(sorted(answers)))
         return outcome != "PARTIAL"
+
+    async def extend(self, task: str, ttl: Duration) -> int | None:
+        """The task is kept for at least so long from now, never for less than before. Returns until when (Unix ms).
+
+        None: for ever. An unfinished task does not expire before that; one that has ended is only kept longer.
+
+        Raises:
+            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `read`.
+            ConfigurationError: it is no duration.
+        """
+        ttl_ms, task_id = duration_ms(ttl), (await self.read(task)).task_id
+        answer = await self._store.extend(task_id, ttl_ms)
+        if answer.outcome == "GONE":
+            raise UnknownTask(f"The time of task {label(task_id)!r}... has just ended.")
+        return answer.until_ms
 
     async def cancel_all(self, reason: str) -> int:
         """Every unfinished task is cancelled or told to stop, with the reason as its status message.

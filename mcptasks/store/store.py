@@ -14,6 +14,7 @@ from mcptasks.store.changes import Changes
 from mcptasks.store.files import Files
 from mcptasks.store.lists import ListTransitions
 from mcptasks.store.registry import RegistryTransitions
+from mcptasks.store.retention import RetentionTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
 
@@ -26,6 +27,7 @@ class TaskStore(
     AdmissionTransitions,
     RegistryTransitions,
     ListTransitions,
+    RetentionTransitions,
 ):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 

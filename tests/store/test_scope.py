@@ -150,13 +150,18 @@ async def test_nothing_foreign_is_ever_visible_ambiguous_or_changed(store: TaskS
 
 
 @covers("W8")
-async def test_the_operators_handle_has_lists_numbers_and_beginnings(settings: Settings, store: TaskStore) -> None:
+async def test_the_operators_handle_has_lists_numbers_and_beginnings(
+    settings: Settings, store: TaskStore, peek: Peek
+) -> None:
     """Of everybody's tasks."""
     mine, yours = await queued(store), await queued(store, owner="bob")
     async with Operations(settings) as fleet:
         assert {task.task_id for task in (await fleet.page()).tasks} == {mine, yours}
         assert (await fleet.count()).by_status[Status.QUEUED] == (await fleet.count("report")).unfinished == 2
         assert (await fleet.read(yours[:12])).owner == "bob"
+        until_ms = await fleet.extend(mine[:12], "30d")
+        assert until_ms is not None
+        assert until_ms - peek.now_ms() == pytest.approx(30 * 86_400_000, abs=60_000)
         for odd in ("abc", "*", "x" * 40, ""):
             with pytest.raises(UnknownTask):
                 await fleet.read(odd)

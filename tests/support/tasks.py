@@ -234,6 +234,11 @@ async def _finish(store: TaskStore, claim: Claim) -> str:
     return await end(store, claim)
 
 
+@_write("extend")
+async def _extend(store: TaskStore, claim: Claim) -> str:
+    return (await store.extend(claim, 10 * 86_400_000)).outcome
+
+
 @_write("release")
 async def _release(store: TaskStore, claim: Claim) -> str:
     return (await store.release(claim)).outcome
