@@ -141,11 +141,11 @@ async def measured(url: str, count: int) -> bool:
     await probed(store)  # everything is warm
     few = await probed(store)
     ended = await fill(filler, filler.ended, min(SAMPLE, count))
+    parked = await fill(filler, filler.parked, min(SAMPLE, count))
     began = time.monotonic()
     await fill(filler, filler.ended, max(count - SAMPLE - SMALL, 0))
     print(f"{count:,} ended tasks, filled in {time.monotonic() - began:.0f} s")
     many = await probed(store)
-    parked = await fill(filler, filler.parked, min(SAMPLE, count))
     ratios = {name: many[name] / few[name] for name in few}
     for name, ratio in ratios.items():
         print(f"{name:10} {few[name]:6.0f} us with {SMALL:,}, {many[name]:6.0f} us now: x {ratio:.2f}")

@@ -83,5 +83,5 @@ class Scope:
 
 
 def _unknown(task: str) -> str:
-    short = f" Give at least {PREFIX_MIN} characters of its id." if len(task) < PREFIX_MIN else ""
+    short = f" Give {PREFIX_MIN} characters of it." if len(task) < PREFIX_MIN else ""
     return f"There is no task {label(task)!r}...; it never was, or its time to live is over.{short}"
