@@ -105,7 +105,21 @@ async def empty_text() -> str:
 
 @SHELF.tool("much text")
 async def much_text() -> str:
-    return "0123456789" * 20_000
+    return "0123456789" * 10_000
+
+
+@SHELF.tool(
+    "text over 256 KiB",
+    differs=Differs(
+        live="the end of it",
+        task="resource_link",
+        why="The task's result is a summary and a link to the whole one, which `mcptasks.client` follows by itself; a "
+        "waiting call gets the live answer.",
+        waiting_is_live=True,
+    ),
+)
+async def very_much_text() -> str:
+    return "0123456789" * 20_000 + "the end of it"
 
 
 @SHELF.tool("a boolean", {"on": True})
