@@ -21,8 +21,14 @@ def interrupt_on_termination() -> Generator[None]:
     stays ignored.
     """
 
-    def interrupt(_signum: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def interrupt(_signum: int, frame: FrameType | None) -> None:
+        # Whoever runs an event loop hears Ctrl-C as a cancel of its main task (asyncio's Runner): what is raised in the
+        # midst of a loop may end in some callback, which nobody hears of.
+        heard = signal.getsignal(signal.SIGINT)
+        if callable(heard):
+            heard(signal.SIGINT, frame)
+        else:
+            raise KeyboardInterrupt
 
     with _heeding(_TERMINATION) as heed:
         heed(interrupt)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mcptasks.store.records import with_payload
 from mcptasks.store.seal import Seal, is_sealed
 from mcptasks.store.store import TaskStore
-from tests.support.life import EXPIRED, GIVEN_UP, LISTS, TIMED_OUT, TOO_LATE, Life, Window
+from tests.support.life import EXPIRED, GIVEN_UP, LISTS, TIMED_OUT, TOO_LATE, WENT_DOWN, Life, Window
 from tests.support.moves import PLACE
 from tests.support.tasks import asking, question
 
@@ -29,7 +29,7 @@ _MOMENTS: Final = ("deadline", "due", "wake")
 #: What people and tools said, besides questions, answers and steps.
 _SAID: Final = frozenset({"msg", "why", "result", "error", "mrtr"})
 
-_FIXED_TEXTS: Final = (EXPIRED, TIMED_OUT, *(GIVEN_UP.format(n) for n in (1, 2)), "Nobody")
+_FIXED_TEXTS: Final = (EXPIRED, TIMED_OUT, *(GIVEN_UP.format(n) for n in (1, 2)), "Nobody", WENT_DOWN)
 #: What mcptasks itself says, and so nobody else: never sealed.
 _OURS: Final = frozenset(
     {*_FIXED_TEXTS, *(f'{{"code":-32603,"message":"{text}"}}' for text in _FIXED_TEXTS), "Waits", "Cancelled"}
