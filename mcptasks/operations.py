@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, cast
 
 from mcptasks.answers import checked
 from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
-from mcptasks.model import label
-from mcptasks.scope import Scope
+from mcptasks.model import Status
+from mcptasks.scope import PAGE, Scope, size, unknown
 from mcptasks.settings import Settings
-from mcptasks.store.lists import Counts
+from mcptasks.store.lists import Counts, Page
 from mcptasks.store.store import TaskStore
 from mcptasks.times import Duration, duration_ms
 
@@ -56,9 +56,24 @@ class Operations(Scope):
         """The ids of all unfinished tasks, those not yet started included, in lexical order."""
         return await self._store.active()
 
-    async def count(self, tool: str | None = None) -> Counts:
-        """How many tasks there are in each status, of all tools or of one."""
-        return await self._store.count(None, tool)
+    async def page(
+        self,
+        *,
+        owner: str | None = None,
+        statuses: Collection[Status] = tuple(Status),
+        tool: str | None = None,
+        limit: int = PAGE,
+        cursor: str | None = None,
+    ) -> Page:
+        """As `Scope.page`: of everybody's tasks, or of that owner's."""
+        return await self._store.page(owner, statuses=statuses, tool=tool, limit=size(limit), cursor=cursor)
+
+    async def count(self, tool: str | None = None, *, owner: str | None = None) -> Counts:
+        """How many tasks there are in each status: of all tools or of one, of everybody or of one owner.
+
+        Both together are counted by looking at each of the owner's tasks, about a second for a million.
+        """
+        return await self._store.count(owner, tool)
 
     async def answer(self, task: str, answers: Mapping[str, Any]) -> bool:
         """All these answers are stored, in the name of the task's caller; True: the task moves on, no question is open.
@@ -89,14 +104,30 @@ class Operations(Scope):
         None: for ever. An unfinished task does not expire before that; one that has ended is only kept longer.
 
         Raises:
-            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `read`.
+            UnknownTask, AmbiguousTask, SchemaTooNew: as `read`.
             ConfigurationError: it is no duration.
         """
-        ttl_ms, task_id = duration_ms(ttl), (await self.read(task)).task_id
+        ttl_ms, task_id = duration_ms(ttl), await self._whole(task)
         answer = await self._store.extend(task_id, ttl_ms)
         if answer.outcome == "GONE":
-            raise UnknownTask(f"The time of task {label(task_id)!r}... has just ended.")
+            raise UnknownTask(unknown(task_id))
         return answer.until_ms
+
+    async def cancel(
+        self, task: str, reason: str = "Cancelled by an operator"
+    ) -> Literal["CANCELLED", "REQUESTED", "FINISHED"]:
+        """The task has ended (CANCELLED), its run is told to stop (REQUESTED), or it had ended before (FINISHED).
+
+        `reason` is the status message of the cancelled task, which its caller reads, too.
+
+        Raises:
+            UnknownTask, AmbiguousTask, SchemaTooNew: as `read`.
+        """
+        task_id = await self._whole(task)
+        outcome = await self._store.cancel(task_id, None, reason)
+        if outcome == "GONE":
+            raise UnknownTask(unknown(task_id))
+        return cast('Literal["CANCELLED", "REQUESTED", "FINISHED"]', outcome)
 
     async def cancel_all(self, reason: str) -> int:
         """Every unfinished task is cancelled or told to stop, with the reason as its status message.

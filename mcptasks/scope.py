@@ -44,13 +44,11 @@ class Scope:
             BadCursor: the cursor is none of ours.
             ValueError: `limit` is not from 1 to 500.
         """
-        if not 1 <= limit <= PAGE_MAX:
-            raise ValueError(f"a page has 1 to {PAGE_MAX} tasks, not {limit}")
-        return await self._store.page(self._owner, statuses=statuses, tool=tool, limit=limit, cursor=cursor)
+        return await self._store.page(self._owner, statuses=statuses, tool=tool, limit=size(limit), cursor=cursor)
 
-    async def count(self) -> Counts:
-        """How many tasks there are in each status."""
-        return await self._store.count(self._owner)
+    async def count(self, tool: str | None = None) -> Counts:
+        """How many tasks there are in each status, of all tools or of one."""
+        return await self._store.count(self._owner, tool)
 
     async def find(self, task: str) -> str:
         """The id of the one task whose id begins so; at least 4 characters.
@@ -61,7 +59,7 @@ class Scope:
         """
         found = await self._store.find(task, self._owner)
         if found == "NONE":
-            raise UnknownTask(_unknown(task))
+            raise UnknownTask(unknown(task))
         if found == "SEVERAL":
             raise AmbiguousTask(f"More than one task's id begins with {label(task)!r}; give more of it.")
         return found
@@ -75,13 +73,29 @@ class Scope:
             SchemaTooNew: a newer mcptasks wrote it.
             Sealed: it is sealed with a key that is not among these settings' `encryption_keys`.
         """
-        task_id = task if is_task_id(task) else await self.find(task)
+        task_id = await self._whole(task)
         record = await self._store.read(task_id, self._owner)
         if record is None:
-            raise UnknownTask(_unknown(task_id))
+            raise UnknownTask(unknown(task_id))
         return record
 
+    async def _whole(self, task: str) -> str:
+        """The whole id; whether there is such a task is known only where a beginning was given."""
+        return task if is_task_id(task) else await self.find(task)
 
-def _unknown(task: str) -> str:
+
+def size(limit: int) -> int:
+    """The limit of a page, which one script can answer.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not 1 <= limit <= PAGE_MAX:
+        raise ValueError(f"a page has 1 to {PAGE_MAX} tasks, not {limit}")
+    return limit
+
+
+def unknown(task: str) -> str:
+    """What is said of an id, or the beginning of one, that no task has."""
     short = f" Give {PREFIX_MIN} characters of it." if len(task) < PREFIX_MIN else ""
     return f"There is no task {label(task)!r}...; it never was, or its time to live is over.{short}"

@@ -175,16 +175,12 @@ class ListTransitions(Transitions):
                 return Page(tasks, place.cursor(), newer)
 
     async def count(self, owner: str | None, tool: str | None = None) -> Counts:
-        """How many tasks there are in each status, of that owner, or of that tool where the operator asks.
+        """How many tasks there are in each status, of that owner, or where the operator asks of everybody; of one tool.
 
         The numbers of one moment, but where more than a thousand tasks are unfinished: of as many moments as it takes
-        to look at them, a thousand at a time.
-
-        Raises:
-            ValueError: both are given; no list is kept for that.
+        to look at them, a thousand at a time. For one tool of one owner, who have no list together, all the owner's
+        tasks are looked at, those that have ended included.
         """
-        if owner is not None and tool is not None:
-            raise ValueError("count the tasks of an owner or of a tool")
         numbers = dict.fromkeys(Status, 0)
         overdue, newer, place = 0, 0, None
         while owner != "":
@@ -193,6 +189,7 @@ class ListTransitions(Transitions):
                 self.fleet("ids"),
                 {
                     "list": self._list(owner, tool),
+                    "tool": None if owner is None else tool,
                     **_after(place),
                     "looks": _LOOKS,
                     "batch": FORGET_BATCH,

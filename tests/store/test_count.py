@@ -10,7 +10,19 @@ from mcptasks.store.lists import Counts
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, TERMINAL, create, ended, parked, queued, running, sleeping, submission
+from tests.support.tasks import (
+    ANN,
+    TERMINAL,
+    claimed,
+    create,
+    end,
+    ended,
+    parked,
+    queued,
+    running,
+    sleeping,
+    submission,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +73,7 @@ async def test_more_tasks_than_one_script_looks_at_are_counted_once_each(
         store.fleet("ids"),
         {
             "list": peek.keys.tasks_of_owner(ANN).removeprefix(peek.keys.prefix),
+            "tool": None,
             "after_ms": None,
             "after_id": None,
             "looks": 2,
@@ -87,7 +100,7 @@ async def test_what_redis_has_dropped_is_never_counted(store: TaskStore, peek: P
         peek.drop((await ended(store)).task_id)
         peek.drop(await queued(store))
     await ended(store)
-    args = {"list": "list:", "after_ms": None, "after_id": None, "looks": 9, "batch": 4}
+    args = {"list": "list:", "tool": None, "after_ms": None, "after_id": None, "looks": 9, "batch": 4}
     assert await store.run_script("count", store.fleet("ids"), args) == ["AGAIN"]
     assert (await store.run_script("count", store.fleet("ids"), args | {"batch": 99}))[0] == "COUNTED"
     assert await counted(store) == await counted(store, None) == {"completed": 1}
@@ -102,7 +115,27 @@ async def test_a_record_of_a_newer_schema_is_counted_as_that(store: TaskStore, p
     assert isinstance(counts, Counts)
 
 
-async def test_an_owner_and_a_tool_together_are_refused(store: TaskStore) -> None:
-    """There is no list that would tell it at once."""
-    with pytest.raises(ValueError, match="owner or of a tool"):
-        await store.count(ANN, "report")
+@covers("W8")
+@pytest.mark.parametrize("looks", [2, 1_000])
+async def test_one_tool_of_one_owner_is_counted_exactly(
+    store: TaskStore, peek: Peek, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """W8: in every status, whatever else the owner has, and whoever else has the tool; a few looks at a time."""
+    monkeypatch.setattr(lists, "_LOOKS", looks)
+    for tool in ("report", "other"):
+        for owner in (ANN, "bob"):
+            for status in TERMINAL:
+                task_id = (await create(store, call=submission(tool), owner=owner)).task_id
+                await end(store, await claimed(store, task_id), status)
+            await create(store, call=submission(tool), owner=owner)
+    await queued(store)
+    peek.expire(await queued(store))
+    peek.drop((await ended(store)).task_id)
+    peek.put(await queued(store), v="2", status="a status of the future")
+    ends = {"completed": 1, "failed": 1, "cancelled": 1}
+    assert await counted(store, ANN, "report") == ends | {"queued": 2}
+    assert await counted(store, "bob", "report") == ends | {"queued": 1}
+    assert await counted(store, ANN, "none") == await counted(store, "nobody", "report") == {}
+    counts = await store.count(ANN, "report")
+    assert (counts.overdue, counts.newer, counts.unfinished) == (1, 1, 4)
+    assert await counted(store, ANN) == dict.fromkeys(ends, 2) | {"queued": 3}

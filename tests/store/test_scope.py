@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,7 @@ from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, TERMINAL, claimed, create, end, queued, submission
+from tests.support.tasks import ANN, TERMINAL, claimed, create, end, parked, queued, submission
 
 pytestmark = pytest.mark.anyio
 
@@ -106,8 +107,9 @@ class World:
         assert found == wanted
 
     async def count(self, owner: str | None) -> None:
-        counts = await Scope(self.store, owner).count()
-        wanted = Counter(task.status for task in self.seen_by(owner))
+        tool = self.chance.choice([None, *TOOLS])
+        counts = await Scope(self.store, owner).count(tool)
+        wanted = Counter(task.status for task in self.seen_by(owner) if tool in (None, task.tool))
         assert {status: number for status, number in counts.by_status.items() if number} == dict(wanted)
 
     async def find(self, owner: str | None) -> None:
@@ -165,6 +167,35 @@ async def test_the_operators_handle_has_lists_numbers_and_beginnings(
         for odd in ("abc", "*", "x" * 40, ""):
             with pytest.raises(UnknownTask):
                 await fleet.read(odd)
+        assert [task.task_id for task in (await fleet.page(owner="bob")).tasks] == [yours]
+        assert (await fleet.count(owner="bob")).unfinished == (await fleet.count("report", owner="bob")).unfinished == 1
+
+
+@covers("W8", "W5")
+async def test_an_operator_names_a_task_by_the_beginning_of_its_id(settings: Settings, store: TaskStore) -> None:
+    """W8: to answer, extend and cancel; W5: the cancel says what it did. One of two is never guessed."""
+    twins = [f"aaaa{n}{new_task_id()[5:]}" for n in range(2)]
+    for task_id in twins:
+        await create(store, task_id)
+    asking_one = await parked(store, "q")
+    calls: list[Callable[[Operations, str], Awaitable[object]]] = [
+        lambda fleet, task: fleet.cancel(task, "Moving house"),
+        lambda fleet, task: fleet.extend(task, "30d"),
+        lambda fleet, task: fleet.answer(task, {"q": {"action": "decline"}}),
+    ]
+    async with Operations(settings) as fleet:
+        for call in calls:
+            with pytest.raises(AmbiguousTask, match="More than one task's id begins with 'aaaa'"):
+                await call(fleet, "aaaa")
+            for nobody in ("zzzz", new_task_id(), "*"):
+                with pytest.raises(UnknownTask):
+                    await call(fleet, nobody)
+        assert await fleet.answer(asking_one.task_id[:8], {"q": {"action": "decline"}})
+        run = await claimed(store, asking_one.task_id, run=2)
+        assert await fleet.cancel(run.task_id[:8]) == "REQUESTED"
+        assert await fleet.cancel(twins[0][:5], "Moving house") == "CANCELLED"
+        assert await fleet.cancel(twins[0]) == "FINISHED"
+        assert [(await fleet.read(task)).status_message for task in twins] == ["Moving house", None]
 
 
 @pytest.mark.parametrize("limit", [0, 501])

@@ -97,3 +97,15 @@ local function reader(key, after_ms, after_id)
   end
   return self
 end
+
+-- Of the readers of one list's parts, the one that stands at the newest task, and that task.
+local function newest_of(readers)
+  local best, best_id, best_ms
+  for _, one in pairs(readers) do
+    local id, created = one.head()
+    if id and (not best or created > best_ms or created == best_ms and greater(id, best_id)) then
+      best, best_id, best_ms = one, id, created
+    end
+  end
+  return best, best_id, best_ms
+end

@@ -18,20 +18,9 @@ for _, status in ipairs(statuses) do
   if not readers[where] then readers[where] = reader(prefix .. list .. where, after_ms, after_id) end
 end
 
-local function newest()
-  local best, best_id, best_ms
-  for _, one in pairs(readers) do
-    local id, created = one.head()
-    if id and (not best or created > best_ms or created == best_ms and greater(id, best_id)) then
-      best, best_id, best_ms = one, id, created
-    end
-  end
-  return best, best_id, best_ms
-end
-
 local rows, newer, dropped, last_ms, last_id = {}, 0, {}, after_ms, after_id
 for _ = 1, tonumber(looks) do
-  local one, id, created = newest()
+  local one, id, created = newest_of(readers)
   if not one or #rows == tonumber(room) then break end
   one.at = one.at + 2
   last_ms, last_id = int(created), id
@@ -46,7 +35,7 @@ for _ = 1, tonumber(looks) do
     end
   end
 end
-local more = newest()
+local more = newest_of(readers)
 -- Not before: a reader counts on its list as it was.
 for _, id in ipairs(dropped) do forget_task(prefix, id) end
 if more then return {'MORE', int(newer), rows, last_ms, last_id} end
