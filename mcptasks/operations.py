@@ -71,7 +71,7 @@ class Operations(Scope):
     async def count(self, tool: str | None = None, *, owner: str | None = None) -> Counts:
         """How many tasks there are in each status: of all tools or of one, of everybody or of one owner.
 
-        Both together are counted by looking at each of the owner's tasks, about a second for a million.
+        Both together are counted by looking at each of the owner's tasks: some ten seconds for a million.
         """
         return await self._store.count(owner, tool)
 
