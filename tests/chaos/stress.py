@@ -41,7 +41,7 @@ from tests.support.twin import Twin
 #: Tasks that one batch of races is about; the writers begin each batch together.
 BATCH: Final = 64
 #: More than there are races.
-ROUNDS: Final = 14_000
+ROUNDS: Final = 24_000
 #: Scrambles of each kind.
 DOORS: Final = 50
 #: Violations that are told in full.
@@ -55,6 +55,7 @@ DISTANCES: Final[dict[str, Any]] = {
     "countdowns_ms": (3_600_000, 7_200_000),
     "countdown_budget": 1_000_000,
     "questions_max": 5,
+    "artifacts_max": 3,
     "store_timeout_ms": 60_000,
 }
 POLICY: Final = Policy(ttl_ms=86_400_000, max_attempts=2, time_limit_ms=20_000_000, retry_ms=(3_600_000,))

@@ -75,7 +75,7 @@ def _endings(
 ) -> Iterator[tuple[str, ...]]:
     """For each order of `now` and those `left` whose answers fit: what is stored otherwise; () when nothing is."""
     moved = copy.copy(life)
-    for name in ("open", "asked", "answers", "limits", "steps", "timers", "places"):
+    for name in ("open", "asked", "answers", "limits", "steps", "timers", "files", "places"):
         setattr(moved, name, dict(getattr(life, name)))
     if moves[now].expect(moved, at) != answers[now]:
         return

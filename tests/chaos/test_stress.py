@@ -31,6 +31,8 @@ TERMS: Final = Terms(
     countdown_budget=9,
     deferrals_ms=(1_000,),
     questions_max=5,
+    artifacts_max=3,
+    artifacts_total_max=9,
     ttl_ms=10_000,
     max_attempts=2,
     hard_limit_ms=5_000,
@@ -91,6 +93,7 @@ def test_an_honest_store_is_believed_in_either_order() -> None:
         (Race("running, its worker lost", "reap", "renew"), {"token": 2}),
         (Race("held", "park", "answer"), {"held": True}),
         (Race("queued", "claim", "claim"), {"worker": "w7"}),
+        (Race("running, with files", "other bytes", "another artifact"), {"files": {}}),
     ],
     ids=str,
 )

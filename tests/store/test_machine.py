@@ -26,6 +26,7 @@ from mcptasks.store.scripts import SCRIPTS
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
+from tests.support.file_moves import Discard, Keep, Reserve
 from tests.support.keys import SECRETS
 from tests.support.life import LISTS, OWNER, Life
 from tests.support.moves import (
@@ -63,6 +64,8 @@ DISTANCES: Final[dict[str, Any]] = {
     "countdowns_ms": (600_000, 1_200_000),
     "questions_max": 3,
     "deferrals_ms": (400_000,),
+    "artifacts_max": 2,
+    "artifacts_total_max": 5,
 }
 
 # ------------------------------------------------------------------------------------------------ one step
@@ -82,6 +85,9 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
     TryLater: "retry",
     PutOff: "defer",
     Release: "release",
+    Reserve: "reserve",
+    Keep: "artifact",
+    Discard: "discard",
     Reap: "reap",
 }
 #: What one task alone, of one schema, in an open fleet never hears.
@@ -107,12 +113,21 @@ async def test_every_transition_does_to_every_task_what_its_life_says(
     store = open_store(**DISTANCES, countdown_budget=10_000, encryption_keys=keys)
     heard = set[tuple[str, str]]()
     policy = Policy(ttl_ms=10_000_000, max_attempts=2, time_limit_ms=1_000_000, retry_ms=(500_000,))
-    for script in (*SCENES.values(), (Vanish(),)):
+    for script in (*SCENES.values(), (Vanish(),), (*SCENES["running, with files"], Vanish())):
         for transition in TRANSITIONS.values():
             twin = await Twin.create(store, policy, script)
             move = transition(twin.life, 0)
             if not (twin.life.gone and isinstance(move, CreateAgain)):
                 heard.add((_SCRIPTS[type(move)], str((await twin.happen(move))[0])))
+    # What comes to every task of the store: here to those whose folders are due, of tasks that live and of one that is
+    # gone.
+    for script in ((), (Finish(1),), (Vanish(),)):
+        twin = await Twin.create(store, policy, (*SCENES["running, with files"], *script, Pass("artifacts")))
+        heard.add(("discard", str((await twin.happen(Discard()))[0])))
+        await twin.happen(Discard(done=twin.life.gone))
+    # A file that is too large for the task.
+    large = await Twin.create(store, policy, SCENES["running, with files"])
+    heard.add(("artifact", str((await large.happen(Keep(1, "a.csv", "1,2,3", "2")))[0])))
     # What must not be begun twice.
     once = await Twin.create(store, replace(policy, max_attempts=1), SCENES["running"])
     heard.add(("release", str((await once.happen(Release(1)))[0])))
@@ -150,6 +165,7 @@ class TaskMachine(RuleBasedStateMachine):
         super().__init__()
         self._url, self._runner, self._policy = url, asyncio.Runner(), Policy()
         self._past: list[Twin] = []
+        self._files = 0
 
     @property
     def life(self) -> Life:
@@ -269,6 +285,16 @@ class TaskMachine(RuleBasedStateMachine):
     def let_go(self, offset: int, kind: type[Park | Release | PutOff]) -> None:
         self.happen(kind(self.life.token + offset))
 
+    @rule(offset=TOKENS)
+    def reserve(self, offset: int) -> None:
+        self.happen(Reserve(self.life.token + offset))
+
+    @precondition(lambda self: self.life.reserved)
+    @rule(offset=TOKENS, name=st.sampled_from(["a", "b", "c", "../x"]), data=st.sampled_from(["", "1", "12", "1234"]))
+    def artifact(self, offset: int, name: str, data: str) -> None:
+        self._files += 1
+        self.happen(Keep(self.life.token + offset, name, data, f"f{self._files}"))
+
     @rule(offset=TOKENS, message=WORDS)
     def retry(self, offset: int, message: str) -> None:
         self.happen(TryLater(self.life.token + offset, message))
@@ -284,6 +310,20 @@ class TaskMachine(RuleBasedStateMachine):
     @rule()
     def reap(self) -> None:
         self.happen(Reap())
+
+    @rule(done=st.booleans())
+    def discard(self, done: bool) -> None:
+        """It comes to all tasks; only of one that is gone anybody says that its files are."""
+        before = self._runner.run(self._store.now_ms())
+        self.happen(Discard(done and self.life.gone))
+        at = before, self._runner.run(self._store.now_ms())
+        for each in self._past:
+            each.life.discard(at, done=False)
+
+    @precondition(lambda self: "artifacts" in self.life.places)
+    @rule()
+    def files_are_due(self) -> None:
+        self.happen(Pass("artifacts"))
 
     @rule()
     def look_around(self) -> None:

@@ -29,6 +29,8 @@ LIMIT: Final = 300_000
 #: How long questions with a limit may stay open, and the message of the failure.
 INPUT_LIMIT: Final = 700_000
 TOO_LATE: Final = "Nobody answered"
+#: A folder whose removal nobody has reported is handed out again.
+DISCARD_AGAIN: Final = 600_000
 EXPIRED: Final = "The task expired: its time to live ran out before it was done"
 TIMED_OUT: Final = "The task ran into its time limit and its worker was lost"
 WENT_DOWN: Final = "The worker went down before the tool was done, and it must not be begun twice"
@@ -54,6 +56,8 @@ class Terms:
     hard_limit_ms: int | None
     retry_ms: tuple[int, ...]
     deferrals_ms: tuple[int, ...]
+    artifacts_max: int
+    artifacts_total_max: int
 
 
 @dataclass(kw_only=True)
@@ -95,6 +99,9 @@ class Life:
     timers: dict[str, Window] = field(default_factory=dict[str, Window])
     wake: Window | None = None
     guarded: bool = False
+    #: It has a folder for files, and these artifacts: name -> digest, size, file.
+    reserved: bool = False
+    files: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
     #: Index -> when the task is due there.
     places: dict[str, Window] = field(default_factory=dict[str, Window])
     deadline: Window | None = None
@@ -343,6 +350,44 @@ class Life:
         self.resume = True
         return "RELEASED", self._message()
 
+    # -------------------------------------------------------------------------------------------- files
+
+    def reserve(self, at: Window, token: int) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        self.reserved = True
+        self._keep_files()
+        return ("RESERVED",)
+
+    def artifact(self, at: Window, token: int, name: str, digest: str, size: int, file: str) -> Answer:
+        if no := self._refusal(token):
+            return no, ""
+        known, _, old = self.files.get(name, ("", 0, ""))
+        if known == digest:
+            return "KNOWN", old
+        others = [size for each, (_, size, _) in self.files.items() if each != name]
+        if len(others) == self.terms.artifacts_max:
+            return "TOO_MANY", str(len(others) + 1)
+        if sum(others) + size > self.terms.artifacts_total_max:
+            return "TOO_LARGE", str(sum(others) + size)
+        self.files[name] = digest, size, file
+        return "RECORDED", old
+
+    def discard(self, at: Window, done: bool) -> Answer:
+        """`done`: somebody says that its files are removed."""
+        if done:
+            self._leave("artifacts")
+        if self.places.get("artifacts") != PAST:
+            return "DISCARD", False
+        if self.gone:
+            self.places["artifacts"] = after(at, DISCARD_AGAIN)
+            return "DISCARD", True
+        self._keep_files()
+        return "DISCARD", False
+
+    def _keep_files(self) -> None:
+        self.places["artifacts"] = self.dies or (9e15, 9e15)
+
     # -------------------------------------------------------------------------------------------- upkeep
 
     def sweep(self) -> bool:
@@ -477,6 +522,8 @@ class Life:
         self.due = None
         self.dies = None if self.terms.ttl_ms is None else after(at, self.terms.ttl_ms)
         self._list(str(status))
+        if self.reserved:
+            self._keep_files()
 
     def _list(self, where: str) -> None:
         self.places[where] = self.born

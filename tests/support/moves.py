@@ -409,7 +409,8 @@ class Vanish(Move):
     async def do(self, store: TaskStore, task_id: str) -> Answer:
         client: Any = store.connection.client
         keys = store.keys
-        await client.delete(keys.task(task_id), keys.call(task_id), keys.journal(task_id), keys.result(task_id))
+        own = (keys.task, keys.call, keys.journal, keys.result, keys.artifacts_of)
+        await client.delete(*(key(task_id) for key in own))
         await client.zadd(keys.drops, {task_id: 1}, xx=True)
         return ()
 

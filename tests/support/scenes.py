@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mcptasks.model import Status
+from tests.support.file_moves import Keep, Reserve
 from tests.support.life import OWNER, Life
 from tests.support.moves import (
     Ask,
@@ -32,6 +33,12 @@ from tests.support.moves import (
     TryLater,
 )
 
+
+def _keep(life: Life, name: str, data: str, n: int) -> Move:
+    """No file is written before there is a folder."""
+    return Keep(life.token, name, data, f"w{n}") if life.reserved else Reserve(life.token)
+
+
 _RUNS: Final[Script] = (Take(1, "w"),)
 _HELD: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), hold=True))
 _PARKED: Final[Script] = (*_RUNS, Ask(1, ("a", "b")))
@@ -40,6 +47,7 @@ _SLEEPS: Final[Script] = (*_RUNS, Sleep(1))
 _BOTH: Final[Script] = (*_RUNS, Sleep(1, hold=True), Ask(1, ("a", "b")))
 _LIMITED: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), limit="cancel"))
 _HELD_LIMITED: Final[Script] = (*_RUNS, Ask(1, ("a", "b"), hold=True, limit="cancel"))
+_WRITES: Final[Script] = (*_RUNS, Reserve(1), Keep(1, "a.csv", "1,2"))
 _WAKES: Final[Script] = (Ripen("wake"), Pass("unsent"))
 
 SCENES: Final = MappingProxyType(
@@ -87,6 +95,12 @@ SCENES: Final = MappingProxyType(
             *(*_RUNS, Sleep(1, hold=True), Ask(1, ("a", "b"), limit="cancel")),
             *(*_WAKES, Take(2, "w"), RunOut("a"), RunOut("b")),
         ),
+        "running, with a folder": (*_RUNS, Reserve(1)),
+        "running, with files": (*_WRITES, Keep(1, "b.csv", "3")),
+        "running, with files, expired": (*_WRITES, Pass("expiry")),
+        "parked, with files": (*_WRITES, Ask(1, ("a", "b"))),
+        "running again, with files": (*_WRITES, Release(1), Take(2, "w")),
+        "completed, with files": (*_WRITES, Finish(1)),
         "completed": (*_RUNS, Finish(1)),
         "cancelled": (Cancel(),),
         "failed": (*_RUNS, Finish(1, Status.FAILED, "No")),
@@ -114,6 +128,10 @@ TRANSITIONS: Final = MappingProxyType[str, Callable[[Life, int], Move]](
         "answer one": lambda life, n: Give({"ab"[n % 2]: n}),
         "cancel": lambda life, n: Cancel(OWNER, f"Caller {n}"),
         "operator's cancel": lambda life, n: Cancel(None, f"Operator {n}"),
+        "reserve": lambda life, n: Reserve(life.token),
+        "artifact": lambda life, n: _keep(life, "a.csv", "1,2", n),
+        "another artifact": lambda life, n: _keep(life, f"{n}.csv", str(n), n),
+        "other bytes": lambda life, n: _keep(life, "a.csv", f"{n},{n}", n),
         "step": lambda life, n: Step(life.token, str(n)),
         "complete": lambda life, n: Finish(life.token, Status.COMPLETED, f"By {n}"),
         "fail": lambda life, n: Finish(life.token, Status.FAILED, f"By {n}"),

@@ -16,7 +16,7 @@ from tests.support.tasks import asking, question
 
 #: Every index of what is to be done, and those of what there is but its owner's and its tool's.
 WORK: Final = ("unsent", "leases", "expiry", "countdowns")
-PLACES: Final = (*WORK, *LISTS)
+PLACES: Final = (*WORK, "artifacts", *LISTS)
 
 #: Fields that say nothing of what happened: fixed at creation, or moments that are compared by themselves.
 _FIXED: Final = frozenset(
@@ -45,6 +45,8 @@ class Sight:
     at: int
     task: dict[str, str]
     journal: dict[str, str]
+    #: Artifact's name -> digest, size, file.
+    files: dict[str, tuple[str, int, str]]
     #: Index -> score.
     places: dict[str, float]
     #: PEXPIRETIME of every key there is.
@@ -55,20 +57,32 @@ async def look(store: TaskStore, task_id: str) -> Sight:
     """One round trip, one moment."""
     client: Any = store.connection.client
     keys = store.keys
-    own = (keys.task(task_id), keys.journal(task_id), keys.result(task_id), keys.call(task_id))
+    own = [key(task_id) for key in (keys.task, keys.journal, keys.result, keys.artifacts_of, keys.call)]
     async with client.pipeline(transaction=True) as pipe:
-        pipe.hgetall(own[0]).hgetall(own[1]).get(own[2])
+        pipe.hgetall(own[0]).hgetall(own[1]).get(own[2]).hgetall(own[3])
         for index in PLACES:
             pipe.zscore(f"{keys.tasks}{index}" if index in LISTS[:-1] else getattr(keys, index), task_id)
         for key in own:
             pipe.pexpiretime(key)
         pipe.time()
-        fields, journal, payload, *rest, (seconds, micros) = await pipe.execute()
+        fields, journal, payload, files, *rest, (seconds, micros) = await pipe.execute()
     scores, expires = rest[: len(PLACES)], rest[len(PLACES) :]
     places = {index: score for index, score in zip(PLACES, scores, strict=True) if score is not None}
     at = int(seconds) * 1000 + int(micros) // 1000
     task, journal = opened(store.seal, task_id, with_payload(fields, payload)), opened(store.seal, task_id, journal)
-    return Sight(at, task, journal, places, frozenset(int(moment) for moment in expires if moment != -2))
+    if "artifacts" in task:
+        assert task["artifacts"] == keys.artifacts
+        task["artifacts"] = "1"
+    found = dict(_file(store.seal, task_id, name, entry) for name, entry in files.items())
+    return Sight(at, task, journal, found, places, frozenset(int(moment) for moment in expires if moment != -2))
+
+
+def _file(seal: Seal, task_id: str, name: str, entry: str) -> tuple[str, tuple[str, int, str]]:
+    digest, size, file, said = entry.split(" ", 3)
+    assert is_sealed(said) == seal.on
+    told = json.loads(seal.open(task_id, f"artifact:{name}", said))
+    assert (name, digest) == (seal.digests(told["name"])[0], seal.digests(told["sha256"])[0])
+    return told["name"], (told["sha256"], int(size), file)
 
 
 def opened(seal: Seal, task_id: str, fields: Mapping[str, str]) -> dict[str, str]:
@@ -104,7 +118,12 @@ def sight_of(life: Life, at: int = 0) -> Sight:
     whats = _outcomes(life)
     limits = {f"d:{key}": f"{int(window[0])} {whats[key]}" for key, (window, _) in life.limits.items()}
     return Sight(
-        at, fields | moments | limits, _journal(life) | timers, places, frozenset({int((life.dies or (-1, -1))[0])})
+        at,
+        fields | moments | limits,
+        _journal(life) | timers,
+        life.files,
+        places,
+        frozenset({int((life.dies or (-1, -1))[0])}),
     )
 
 
@@ -113,6 +132,8 @@ def differences(life: Life, sight: Sight) -> list[str]:
     found = list(_moments("index ", life.places, sight.places))
     if life.gone:
         return [*found, *([f"keys are left: {sight.task}"] if sight.task or sight.expires else [])]
+    if life.files != sight.files:
+        found.append(f"its files are {sight.files}, not {life.files}")
     limits = {name[2:]: text.partition(" ")[::2] for name, text in sight.task.items() if name.startswith("d:")}
     told = {name: text for name, text in sight.task.items() if name not in _FIXED and not name.startswith("d:")}
     found += _fields("", _record(life), told)
@@ -144,6 +165,7 @@ def _record(life: Life) -> dict[str, str]:
         "why": life.why,
         "cancel": None if life.why is None else "1",
         "held": "1" if life.held else None,
+        "artifacts": "1" if life.reserved else None,
         "resume": "1" if life.resume else None,
         "deferrals": str(life.deferrals) if life.deferrals else None,
         "open": None if ended else str(len(life.open)),

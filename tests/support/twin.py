@@ -28,6 +28,8 @@ def terms_of(settings: Settings, policy: Policy) -> Terms:
         hard_limit_ms=policy.hard_limit_ms,
         retry_ms=policy.retry_ms,
         deferrals_ms=settings.deferrals_ms,
+        artifacts_max=settings.artifacts_max,
+        artifacts_total_max=settings.artifacts_total_max,
     )
 
 
