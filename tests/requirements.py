@@ -140,6 +140,7 @@ _CASES: Final = {
     "F05": "digits, floats, empty lists and objects survive every hop",
     "F07": "payloads over a limit end with an answer that names the limit",
     "F09": "a result that cannot be serialized ends the task as the live call would",
+    "F10": "times carry a zone and never run back; a task ends by the store's clock, whatever another process's says",
     "F11": "odd ids: -32602, fast, without a scan",
 }
 
