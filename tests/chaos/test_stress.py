@@ -21,7 +21,7 @@ from tests.support.scenes import SCENES
 from tests.support.sight import Sight, sight_of
 
 ROOT: Final = Path(__file__).parents[2]
-#: A thirteenth of all races, of every kind some.
+#: A twentieth of all races, of every kind some.
 ROUNDS: Final = 1_000
 
 TERMS: Final = Terms(
