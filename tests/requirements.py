@@ -1,7 +1,7 @@
 """What the project owes, as a list, and how a test says what it proves; `tests/unit/test_requirements.py` checks both.
 
 P: duties of the Tasks extension (SEP-2663, protocol 2026-07-28), and our own rule where its text leaves a choice.
-R, N, W: behaviours that comparable systems have and this one therefore has too.
+R, N, T, W, D: behaviours that comparable systems have and this one therefore has too.
 A to F: faults that others shipped, each with the outcome that is right here.
 """
 
@@ -88,6 +88,8 @@ _BEHAVIOURS: Final = {
     "T3": "cancel all: the reason becomes the status message, the count is told, admission stays as it is",
     "T4": "drained means that the last admitted task has written its end; no gap in which it only looks so",
     "T5": "a refused or failed creation leaves nothing reserved, and every end releases what was",
+    "D1": "submit: the handle is kept before it returns, or the remote task is cancelled; a tracked one is not touched",
+    "D3": "a protocol error ends a tracked task, a network error does not; sizes are bounded, numbers exact",
     "W1": "tasks survive restarts and a completed record is byte-identical after one",
     "W2": "admission with a caller-chosen key is crash-safe and replays to the accepted task",
     "W3": "a run whose worker died is run again within its attempts, or failed; a live one is not robbed",
@@ -127,6 +129,9 @@ _CASES: Final = {
     "C12": "a call that is sent again starts nothing again, where its client says that it is the same",
     "C13": "a task lives for its ttl and not beyond: its calls, its run and its messages learn of the end",
     "C14": "a client that cannot answer is not asked; the tool hears it at once",
+    "D01": "a remote task whose handle could not be kept is found again or cancelled",
+    "D03": "one bad poll ends nothing: only an answer about the task does",
+    "D04": "odd hints neither storm nor freeze a poller",
     "D11": "of several open calls, one that ends sends no other again, and each gets its own result",
     "E01": "what stands before a question runs again, a step does not; the docs say how often, and tests count it",
     "E03": "answers bind by key; a tool that is not the one of its record fails once, with a message that names both",

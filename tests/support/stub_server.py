@@ -71,7 +71,7 @@ class StubServer:
         self._always: dict[str, Fault] = {}
         self._listeners = list[tuple[asyncio.Queue[bytes | None], frozenset[str], Any]]()
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._serve, name="stub-server", daemon=True)
         self._ready = threading.Event()
         self._stop = asyncio.Event()
@@ -81,6 +81,7 @@ class StubServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         assert self._ready.wait(10), "the stub server does not come up"
         return self
