@@ -57,7 +57,7 @@ class HttpPeer(Peer):
         self._url, self._headers, self._body_max, self._auth = url, dict(headers), body_max, auth
         self._signed: Mapping[str, str] | None = None
         times = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S, read=_STREAM_IDLE_S, pool=None)
-        pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100)  # `Limits` of ours bounds the first
+        pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100)  # `Pacing` bounds the first
         self._http = httpx2.AsyncClient(
             timeout=times, limits=pool, transport=transport, follow_redirects=False, verify=_tls()
         )

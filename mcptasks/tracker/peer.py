@@ -15,7 +15,7 @@ from mcp_types import METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
 from mcptasks.model import CLIENT_CAPABILITIES, CLIENT_INFO
-from mcptasks.tracker.limits import Limits
+from mcptasks.tracker.pacing import Pacing
 from mcptasks.tracker.remote import ProtocolBroken, RemoteRefused, RemoteUnavailable
 from mcptasks.wire import EXTENSION, MODERN
 
@@ -71,9 +71,9 @@ class Greeting:
 class Peer(ABC):
     """Requests to one server. Greets it at the first one, and again, once per request, after its session was lost."""
 
-    def __init__(self, server: str, era: Era, declares: Sequence[str], limits: Limits, timeout_s: float) -> None:
+    def __init__(self, server: str, era: Era, declares: Sequence[str], pacing: Pacing, timeout_s: float) -> None:
         """`declares`: the kinds of questions that tasks may ask: "elicitation", "sampling", "roots"."""
-        self.server, self._era, self._limits, self._timeout_s = server, era, limits, timeout_s
+        self.server, self._era, self._pacing, self._timeout_s = server, era, pacing, timeout_s
         self._capabilities = {kind: dict(_DECLARED[kind]) for kind in declares}
         self._ids = itertools.count(1)
         self._greeting: Greeting | None = None
@@ -119,7 +119,7 @@ class Peer(ABC):
         for _ in range(2):
             greeting = await self.greet()
             try:
-                async with self._limits.slot():
+                async with self._pacing.slot():
                     return await self._request(greeting, method, params, name=name, headers=headers)
             except SessionLost as exc:
                 lost = exc

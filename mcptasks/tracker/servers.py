@@ -16,7 +16,7 @@ from mcptasks.tracker.drivers.core import CoreDriver
 from mcptasks.tracker.drivers.tasks import TasksDriver
 from mcptasks.tracker.drivers.triple import TripleDriver
 from mcptasks.tracker.http_peer import Auth, HttpPeer
-from mcptasks.tracker.limits import Limits
+from mcptasks.tracker.pacing import Pacing
 from mcptasks.tracker.peer import Era, Peer
 from mcptasks.tracker.remote import Driver
 from mcptasks.tracker.stdio_peer import StdioPeer
@@ -117,8 +117,8 @@ class Servers:
     def _peer(self, name: str, entry: ServerEntry) -> Peer:
         speaking = entry.mcptasks
         eras = {"tasks": Era.MODERN, "core-2025-11-25": Era.LEGACY}
-        limits = Limits(speaking.max_concurrency, speaking.rate)
-        common = (name, eras.get(speaking.driver, Era.ASK), speaking.questions, limits, speaking.timeout_ms / 1_000)
+        pacing = Pacing(speaking.max_concurrency, speaking.rate)
+        common = (name, eras.get(speaking.driver, Era.ASK), speaking.questions, pacing, speaking.timeout_ms / 1_000)
         if entry.url is None:
             assert entry.command is not None  # `ServerEntry` has either
             program = StdioServerParameters(

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 
-class Limits:
+class Pacing:
     """At most so many requests at a time, and at most so many begun per second, evenly spread."""
 
     def __init__(self, max_concurrency: int, rate: float | None) -> None:
