@@ -67,6 +67,8 @@ class Changes:
         self._stirred: set[str] = set()
         self._stir = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
+        #: Listeners that were told to end and have not yet.
+        self._leaving = set[asyncio.Task[None]]()
         #: The connection that is open.
         self._line: PubSub | None = None
 
@@ -92,17 +94,22 @@ class Changes:
                     del self._followed[channel]
                     self._stirred.add(channel)
         self._stir.set()
-        if not self._followed and self._listener is not None:
-            self._listener.cancel()
-            self._listener = None
+        if not self._followed:
+            self._stop_listening()
 
     async def aclose(self) -> None:
         """Nobody follows anything, and the connection is closed."""
         self._followed.clear()
+        self._stop_listening()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    def _stop_listening(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()
-            await asyncio.wait([listener])
+            self._leaving.add(listener)
+            listener.add_done_callback(self._leaving.discard)
 
     async def _listening(self) -> None:
         # Asked again and again, because a cancellation may get lost: in redis-py, or to an error while closing.

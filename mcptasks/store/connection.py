@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from math import inf
 from typing import Any, Final
@@ -90,13 +90,18 @@ class Connection:
             async with asyncio.timeout(self._settings.store_timeout_ms / 1000):
                 await slots.acquire()
 
-    def blocking_client(self, *, retries: int = 1) -> Redis:
+    @asynccontextmanager
+    async def blocking_client(self, *, retries: int = 1) -> AsyncGenerator[Redis]:
         """A client of its own whose reads may wait for ever: redis-py's default of 5 s would end a subscription.
 
         Who reads probes a silent connection; redis-py's own probe would get between the probe and its answer.
         `retries`: how often it connects again by itself, silently; what was published meanwhile is not heard.
         """
-        return self._connect(None, retries=retries, probe_s=0)
+        client = self._connect(None, retries=retries, probe_s=0)
+        try:
+            yield client
+        finally:
+            await _undisturbed(client.aclose())
 
     def _connect(self, read_timeout_s: float | None, *, retries: int, probe_s: int) -> Redis:
         connect_s = self._settings.store_timeout_ms / 1000
@@ -116,8 +121,25 @@ class Connection:
     async def aclose(self) -> None:
         """The running loop's client is closed."""
         if self._client is not None and self._loop is asyncio.get_running_loop():
-            await self._client.aclose()
+            await _undisturbed(self._client.aclose())
             self._client = self._runner = self._loop = None
+
+
+async def _undisturbed(closing: Coroutine[Any, Any, None]) -> None:
+    """The closing has come to its end, also where the caller is cancelled meanwhile; it hears of that afterwards.
+
+    redis-py closes each connection in a task of its own: cancelled before those begin, it leaves the sockets open.
+    """
+    task = asyncio.get_running_loop().create_task(closing)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})  # which does not hand a cancel on
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
+    task.result()
 
 
 @contextmanager

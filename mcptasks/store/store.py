@@ -40,5 +40,7 @@ class TaskStore(
 
     async def aclose(self) -> None:
         """The running loop's connections are closed."""
-        await self.changes.aclose()
-        await self.connection.aclose()
+        try:
+            await self.changes.aclose()
+        finally:
+            await self.connection.aclose()

@@ -33,8 +33,7 @@ async def wakes(settings: Settings) -> AsyncIterator[Wake]:
         StoreUnavailable: the connection is gone; listen again.
     """
     with translated(settings):
-        client = Connection(settings).blocking_client()
-        async with client, client.pubsub() as subscription:
+        async with Connection(settings).blocking_client() as client, client.pubsub() as subscription:
             await subscription.subscribe(Keys(settings.prefix).wakes)
             while True:
                 # Not `ignore_subscribe_messages`: an ignored pong would look like silence, and be answered with a ping.

@@ -286,6 +286,27 @@ async def test_a_closed_store_leaves_no_connection(store: TaskStore, ear: Ear, p
     assert peek.raw.client_list(_type="pubsub") == []
 
 
+async def test_a_cancel_at_any_moment_of_closing_leaves_no_connection(settings: Settings, peek: Peek) -> None:
+    """redis-py closes connections in tasks that a cancel may stop before they begin; CI met the sockets it left."""
+    before = len(peek.raw.client_list())
+    for ticks in range(1, 12):
+        store = TaskStore(settings)
+        ear = Ear(store)
+        claim = await running(store)
+        await ear.follow(claim.task_id)
+        store.changes.leave([claim.task_id], ear.hear)
+        closing = asyncio.get_running_loop().create_task(store.aclose())
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+
+        async def closed() -> bool:
+            return len(peek.raw.client_list()) == before
+
+        await eventually(closed, description=f"all is closed after a cancel at tick {ticks}")
+
+
 # ------------------------------------------------------------------------------------------------ owned
 
 
