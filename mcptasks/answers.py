@@ -17,7 +17,7 @@ from pydantic import ValidationError as ModelError
 
 from mcptasks.capabilities import with_tools
 from mcptasks.errors import BadAnswer, BadPayload
-from mcptasks.wire import check_depth, clean
+from mcptasks.strict_json import check_depth, clean
 
 _RESULTS: Final[Mapping[str, type[BaseModel]]] = {
     "elicitation/create": ElicitResult,

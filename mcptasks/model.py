@@ -168,6 +168,11 @@ class Question:
     params: Mapping[str, Any]
     limit: InputLimit | None = None
 
+    @property
+    def request(self) -> dict[str, Any]:
+        """One entry of `inputRequests`."""
+        return {"method": self.method, "params": dict(self.params)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

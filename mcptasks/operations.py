@@ -8,7 +8,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
-from mcptasks.answers import checked
 from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
 from mcptasks.model import Status
 from mcptasks.scope import PAGE, Scope, size, unknown
@@ -89,6 +88,9 @@ class Operations(Scope):
             TooLarge: one is over `settings.answer_max`.
             UnknownTask, AmbiguousTask: as `read`.
         """
+        # It brings the SDK along, a second of every start of those who answer nothing.
+        from mcptasks.answers import checked  # noqa: PLC0415
+
         record = await self.read(task)
         open_ones = record.questions
         if closed := sorted(answers.keys() - open_ones.keys()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
-from mcptasks.wire import check_depth, dumps
+from mcptasks.strict_json import check_depth, dumps
 
 #: Characters of a text that are encoded at a time; an escape makes up to six bytes of one (twelve of a rare one).
 _TEXT: Final = 32 * 1024

@@ -1,4 +1,4 @@
-"""The Tasks extension on the wire (SEP-2663, protocol 2026-07-28): both ends' shapes and the rules of its JSON.
+"""The Tasks extension on the wire (SEP-2663, protocol 2026-07-28): both ends' shapes.
 
 The server sends plain dicts, because the SDK passes them on untouched: a model's `exclude_none` would drop the
 `ttlMs: null` that the schema requires. The client reads models.
@@ -6,8 +6,6 @@ The server sends plain dicts, because the SDK passes them on untouched: a model'
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
@@ -16,8 +14,7 @@ from mcp_types import Notification, Request, RequestParams, Result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import field_validator
 
-from mcptasks.errors import BadPayload
-from mcptasks.model import Question, Record, Status
+from mcptasks.model import Record, Status
 from mcptasks.progress import Progress
 from mcptasks.times import iso, moment
 
@@ -33,11 +30,6 @@ IDEMPOTENCY_HEADER: Final = "idempotency-key"
 #: Where a task's `_meta` says in numbers what its `statusMessage` says in words; SEP-2663 has no place for them.
 PROGRESS_META: Final = "mcptasks/progress"
 
-#: Deeper JSON than this is refused before anything recurses into it; Python's own parser gives up near 1,000.
-MAX_DEPTH: Final = 200
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
 _STATUS: Final = {
     Status.QUEUED: "working",
     Status.RUNNING: "working",
@@ -48,59 +40,6 @@ _STATUS: Final = {
     Status.FAILED: "failed",
     Status.CANCELLED: "cancelled",
 }
-
-
-# ------------------------------------------------------------------------------------------------ JSON
-
-
-def dumps(value: Any, what: str) -> str:
-    """The value as ASCII JSON that every parser reads: digits kept, lone surrogates as escapes, no NaN.
-
-    Raises:
-        BadPayload: NaN or an infinity, nesting deeper than 200, or a value that is not JSON.
-    """
-    check_depth(value, what)
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError as exc:
-        raise BadPayload(f"{what} is not JSON: {_why(exc)}") from exc
-    except TypeError as exc:
-        raise BadPayload(f"{what} is not JSON: {exc}") from exc
-
-
-def _why(exc: ValueError) -> str:
-    return "NaN and Infinity do not exist in JSON" if "not JSON compliant" in str(exc) else str(exc)
-
-
-def check_depth(value: Any, what: str) -> None:
-    """The value nests at most `MAX_DEPTH` deep; walked with a list of its own, so that no depth can crash the walk.
-
-    Raises:
-        BadPayload: it nests deeper.
-    """
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise BadPayload(f"{what} nests deeper than {MAX_DEPTH} levels")
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(cast("dict[str, Any]", item).values())
-            elif isinstance(item, (list, tuple)):
-                below.extend(cast("list[Any]", item))
-        level = [item for item in below if isinstance(item, (dict, list, tuple))]
-
-
-def clean(value: Any) -> Any:
-    """The same value with every lone surrogate replaced by U+FFFD: what UTF-8 cannot carry costs one character."""
-    if isinstance(value, str):
-        return _SURROGATES.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {clean(k): clean(v) for k, v in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [clean(v) for v in cast("list[Any]", value)]
-    return value
 
 
 # ------------------------------------------------------------------------------------------------ server
@@ -170,11 +109,6 @@ def _detailed(record: Record, questions: Mapping[str, Any]) -> dict[str, Any]:
         case _:
             pass
     return out
-
-
-def input_request(question: Question) -> dict[str, Any]:
-    """One entry of `inputRequests`."""
-    return {"method": question.method, "params": dict(question.params)}
 
 
 def complete() -> dict[str, Any]:

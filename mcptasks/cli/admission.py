@@ -10,7 +10,9 @@ import typer
 
 from mcptasks.operations import Operations
 
-app = typer.Typer(no_args_is_help=True, help="Refuse new tasks, accept them again, or see which it is.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Refuse new tasks, accept them again, or see which it is."
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from mcptasks.cli import admission, dev, doctor, drain, serve, worker
-from mcptasks.cli.demo.command import demo
 from mcptasks.errors import ConfigurationError, MCPTasksError
 
 #: The contract: 0 ok, 1 failed, 2 usage.
 FAILED, USAGE = 1, 2
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
-app.command()(dev.dev)
-app.command()(demo)
-app.command()(serve.serve)
-app.command()(doctor.doctor)
-app.add_typer(admission.app, name="admission")
-app.command()(drain.drain)
-app.command(context_settings={"allow_extra_args": True})(worker.worker)
+#: Where each command lives, in the order of the help. Imported when it is called: some bring Celery and the SDK along,
+#: seconds that those who only want to see a list need not wait for.
+_COMMANDS: Final = {
+    "dev": "dev:dev",
+    "demo": "demo.command:demo",
+    "serve": "serve:serve",
+    "worker": "worker:worker",
+    "drain": "drain:drain",
+    "admission": "admission:app",
+    "doctor": "doctor:doctor",
+}
+#: What they do not know they hand on.
+_OPEN: Final = frozenset({"worker"})
+
+
+class Commands(TyperGroup):
+    """The commands by name."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        # The names alone: what a mistyped one may have meant is looked for among them.
+        self.commands = cast("Any", dict.fromkeys(_COMMANDS))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names."""
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, loaded; None: there is none of that name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        found = getattr(import_module(f"mcptasks.cli.{module}"), name)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False, rich_markup_mode="rich")
+            found.command(cmd_name, context_settings={"allow_extra_args": cmd_name in _OPEN})(function)
+        command = get_command(found)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
 
 def _show_version(wanted: bool) -> None:

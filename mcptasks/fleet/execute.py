@@ -31,7 +31,7 @@ from mcptasks.runtime.runner import Run
 from mcptasks.runtime.watchdog import Stop
 from mcptasks.store.base import Next
 from mcptasks.store.runs import new_nonce
-from mcptasks.wire import dumps
+from mcptasks.strict_json import dumps
 
 log: Final = logging.getLogger("mcptasks.fleet")
 

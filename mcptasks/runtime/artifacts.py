@@ -18,7 +18,7 @@ from mcptasks.runtime.current import current_run
 from mcptasks.runtime.shelf import link_of
 from mcptasks.settings import MIB
 from mcptasks.store.files import BLOCK
-from mcptasks.wire import clean
+from mcptasks.strict_json import clean
 
 Data: TypeAlias = bytes | bytearray | memoryview | str | os.PathLike[str] | Iterable[bytes] | AsyncIterable[bytes]
 """The bytes, a text (written as UTF-8), the path of a file to read, or an iterator of bytes, sync or async."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from mcptasks.errors import ReplayMismatch
 from mcptasks.model import Guard, Journal, Place, Question
 from mcptasks.runtime.lanes import Lane
-from mcptasks.wire import clean
+from mcptasks.strict_json import clean
 
 #: What is to be done about a tool that is not the one that made the record.
 SAME_AGAIN: Final = (

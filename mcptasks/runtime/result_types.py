@@ -13,7 +13,7 @@ from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserErro
 from pydantic_core import PydanticSerializationError
 
 from mcptasks.errors import BadPayload, ConfigurationError
-from mcptasks.wire import check_depth, clean, dumps
+from mcptasks.strict_json import check_depth, clean, dumps
 
 #: For results that are not models with a configuration of their own. "constants": NaN is to be refused, not to be null.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")

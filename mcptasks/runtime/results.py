@@ -20,7 +20,7 @@ from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.shelf import Shelf, link_of
 from mcptasks.settings import Settings
 from mcptasks.store.files import BLOCK
-from mcptasks.wire import check_depth, clean, dumps
+from mcptasks.strict_json import check_depth, clean, dumps
 
 log: Final = logging.getLogger("mcptasks.runtime")
 

@@ -19,7 +19,7 @@ from mcptasks.runtime.patience import patiently
 from mcptasks.runtime.replay import Call
 from mcptasks.runtime.result_types import ResultType
 from mcptasks.runtime.retry import Retry
-from mcptasks.wire import clean, dumps
+from mcptasks.strict_json import clean, dumps
 
 P = ParamSpec("P")
 T = TypeVar("T")

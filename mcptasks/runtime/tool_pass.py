@@ -41,7 +41,7 @@ from mcptasks.runtime.stopping import stopped
 from mcptasks.runtime.watchdog import Decision, Do, Limits
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
-from mcptasks.wire import clean
+from mcptasks.strict_json import clean
 
 #: A pass that is let go may clean up for this long. While it does, its task cannot park: an answer would start the next
 #: run beside it.

@@ -25,7 +25,8 @@ from mcptasks.server.owner import OwnerOf, owner_of
 from mcptasks.server.refusals import answering
 from mcptasks.store.files import BLOCK
 from mcptasks.store.store import TaskStore
-from mcptasks.wire import MODERN, clean
+from mcptasks.strict_json import clean
+from mcptasks.wire import MODERN
 
 log: Final = logging.getLogger("mcptasks.server")
 

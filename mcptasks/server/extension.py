@@ -34,7 +34,8 @@ from mcptasks.server.refusals import not_found, undeclared
 from mcptasks.server.rounds import Settling, Waiting
 from mcptasks.server.subscriptions import Subscriptions
 from mcptasks.store.store import TaskStore
-from mcptasks.wire import EXTENSION, MODERN, TaskIdParams, UpdateParams, check_depth, complete, created, detailed
+from mcptasks.strict_json import check_depth
+from mcptasks.wire import EXTENSION, MODERN, TaskIdParams, UpdateParams, complete, created, detailed
 
 Ctx = ServerRequestContext[Any, Any]
 

@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 from mcptasks.links import RESULT_NAME, Artifact
 from mcptasks.model import Claim
 from mcptasks.store.base import Transitions
-from mcptasks.wire import dumps
+from mcptasks.strict_json import dumps
 
 #: Folders that are removed at a time.
 DISCARD_BATCH: Final = 20

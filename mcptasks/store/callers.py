@@ -12,7 +12,7 @@ from mcptasks.policy import Policy
 from mcptasks.store.base import FORGET_BATCH, TASK_KEYS, Next, Transitions, hint_for
 from mcptasks.store.keys import owner_digest
 from mcptasks.store.records import newer, read_record, seal_guard, with_payload
-from mcptasks.wire import clean, dumps
+from mcptasks.strict_json import clean, dumps
 
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
 EXPIRY_GRACE_MS: Final = 60_000

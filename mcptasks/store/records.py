@@ -11,7 +11,7 @@ from mcptasks.errors import SchemaTooNew, Sealed
 from mcptasks.model import SCHEMA_VERSION, Claim, Guard, Journal, Reason, Record, Status, Submission, label
 from mcptasks.progress import Progress
 from mcptasks.store.seal import Seal, is_sealed
-from mcptasks.wire import dumps
+from mcptasks.strict_json import dumps
 
 #: Fields of the record that hold what a person or a tool said, open questions besides.
 _SAID: Final = frozenset({"msg", "result", "error"})

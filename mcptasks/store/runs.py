@@ -13,8 +13,8 @@ from uuid import uuid4
 from mcptasks.model import Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
 from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for, put_off_hint
 from mcptasks.store.records import claim_of, read_claim, read_journal, seal_guard, seal_note
+from mcptasks.strict_json import clean, dumps
 from mcptasks.times import InputLimit
-from mcptasks.wire import clean, dumps, input_request
 
 
 def new_nonce() -> str:
@@ -278,7 +278,7 @@ class RunTransitions(Transitions):
         return self.seal.seal(task_id, "msg", clean(text))
 
     def _asked(self, task_id: str, question: Question, note: str) -> tuple[str, str, str, str]:
-        key, text = question.key, dumps(input_request(question), "The question")
+        key, text = question.key, dumps(question.request, "The question")
         noted = seal_note(task_id, f"k:{key}", note, self.seal)
         return key, noted, self.seal.seal(task_id, f"q:{key}", text), self._limit(task_id, question.limit)
 

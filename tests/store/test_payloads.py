@@ -9,7 +9,7 @@ import pytest
 
 from mcptasks.model import Question, Reason, Status
 from mcptasks.store.store import TaskStore
-from mcptasks.wire import MAX_DEPTH
+from mcptasks.strict_json import MAX_DEPTH
 from tests.requirements import covers
 from tests.support.peek import Peek
 from tests.support.tasks import ANN, asking, claimed, create, queued, read, running, submission

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcptasks.errors import BadPayload
 from mcptasks.pieces import pieces
-from mcptasks.wire import dumps
+from mcptasks.strict_json import dumps
 from tests.requirements import covers
 
 _JSON: Final = st.recursive(

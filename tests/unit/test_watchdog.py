@@ -59,7 +59,7 @@ class Life:
     def end(self) -> tuple[str, float]:
         """The reason that is recorded, and in which second."""
         now_s, marks, told = 0.0, Marks(), False
-        while True:
+        for _ in range(100):
             decision = decide(now_s, self.limits, marks)
             upcoming = list[float]()
             if self.blind[0] < now_s < self.blind[1]:
@@ -80,6 +80,7 @@ class Life:
             assert upcoming, "nothing will ever end this run"
             now_s = max(now_s, min(upcoming))
             marks = self._happen(now_s, marks)
+        raise AssertionError("the run is looked at again and again, and nothing comes of it")
 
     def _happen(self, now_s: float, marks: Marks) -> Marks:
         while self.events and self.events[0][0] <= now_s and marks.ended_s is None:

@@ -14,7 +14,7 @@ from mcptasks import wire
 from mcptasks.errors import BadPayload
 from mcptasks.model import Question, Record, Status
 from mcptasks.progress import Progress
-from mcptasks.wire import MAX_DEPTH, clean, dumps
+from mcptasks.strict_json import MAX_DEPTH, clean, dumps
 from tests.requirements import covers
 from tests.support.properties import UNHURRIED
 
@@ -258,7 +258,7 @@ def test_an_acknowledgement_is_empty_and_complete() -> None:
 
 def test_a_question_goes_out_as_it_was_asked() -> None:
     """Also when it has no parameters."""
-    assert wire.input_request(Question(key="k", method="roots/list", params={})) == {
+    assert Question(key="k", method="roots/list", params={}).request == {
         "method": "roots/list",
         "params": {},
     }
