@@ -253,6 +253,29 @@ def test_a_run_without_limits_is_never_looked_at() -> None:
     assert decide(1e9, Limits(), Marks(asked=((Stop.CANCEL, 1),))).look_s is None
 
 
+@covers("W4")
+@pytest.mark.parametrize(
+    ("now_s", "marks", "decision"),
+    [
+        # Told when it will be left; at that very second it is left, and looked at again for the next limit only.
+        (2, Marks(asked=((Stop.CANCEL, 1),)), Decision(Do.STOP, ((Stop.CANCEL, 1),), 3, 3)),
+        (3, Marks(asked=((Stop.CANCEL, 1),)), Decision(Do.LEAVE, ((Stop.CANCEL, 1),), 4, 3)),
+        # It ended after its grace, but before anybody had left it: there is nothing to leave.
+        (5, Marks(asked=((Stop.CANCEL, 1),), ended_s=3.5), Decision(Do.STOP, ((Stop.CANCEL, 1),), 4, 3)),
+        # Of one second: whatever order they were heard in.
+        (
+            1.5,
+            Marks(asked=((Stop.SHUTDOWN, 1), (Stop.CANCEL, 1), (Stop.LOST, 1))),
+            Decision(Do.STOP, ((Stop.LOST, 1), (Stop.CANCEL, 1), (Stop.SHUTDOWN, 1)), 3, 3),
+        ),
+    ],
+    ids=str,
+)
+def test_a_decision_says_all_that_the_loop_needs(now_s: float, marks: Marks, decision: Decision) -> None:
+    """What to do, why, when to look again, and when its slot will be free at the latest."""
+    assert decide(now_s, LIMITS, marks) == decision
+
+
 MARKS = st.builds(
     Marks,
     moved_s=st.floats(0, 30),
