@@ -21,7 +21,8 @@ from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_
 from mcptasks.tracker.peer import FrontRefused, Greeting, Peer, SessionLost
 from mcptasks.tracker.remote import ProtocolBroken, RemoteUnavailable
 from mcptasks.tracker.strict import outcome, read
-from mcptasks.wire import MODERN, dumps
+from mcptasks.strict_json import dumps
+from mcptasks.wire import MODERN
 
 Auth: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]
 """Gives the headers that authenticate; awaited before the first request, and again after each 401."""

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, cast
 
 from mcptasks.errors import BadPayload
 from mcptasks.tracker.remote import ProtocolBroken, RemoteRefused, RemoteUnavailable
-from mcptasks.wire import check_depth
+from mcptasks.strict_json import check_depth
 
 #: JSON-RPC's number for an answer that has an error without a usable number.
 _NO_CODE: Final = -32603
