@@ -18,10 +18,10 @@ import anyio
 import httpx2
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER, encode_header_value
 
+from mcptasks.strict_json import dumps
 from mcptasks.tracker.peer import FrontRefused, Greeting, Peer, SessionLost
 from mcptasks.tracker.remote import ProtocolBroken, RemoteUnavailable
 from mcptasks.tracker.strict import outcome, read
-from mcptasks.strict_json import dumps
 from mcptasks.wire import MODERN
 
 Auth: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]

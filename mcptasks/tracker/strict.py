@@ -7,8 +7,8 @@ import math
 from typing import Any, Final, NoReturn, cast
 
 from mcptasks.errors import BadPayload
-from mcptasks.tracker.remote import ProtocolBroken, RemoteRefused, RemoteUnavailable
 from mcptasks.strict_json import check_depth
+from mcptasks.tracker.remote import ProtocolBroken, RemoteRefused, RemoteUnavailable
 
 #: JSON-RPC's number for an answer that has an error without a usable number.
 _NO_CODE: Final = -32603
