@@ -56,6 +56,8 @@ class StubServer:
         self.new_id: Callable[[], Any] = lambda: f"remote-{len(self.tasks) + 1}"
         #: Tools that answer at once, without a task: name -> what it returns for its arguments, as CallToolResult.
         self.plain: dict[str, Callable[[dict[str, Any]], Any]] = {}
+        #: `tools/list`, beside the plain ones.
+        self.listed: list[dict[str, Any]] = [_tool("build", execution={"taskSupport": "optional"})]
         #: Of a server of version 2025-11-25; emptied, every session is lost.
         self.sessions = set[str]()
         #: The server tells of tasks; `push` sends.
@@ -249,6 +251,8 @@ class StubServer:
                 }
             case "ping":
                 return {}
+            case "tools/list":
+                return {"resultType": "complete", "tools": self.listed + [_tool(name) for name in self.plain]}
             case "tools/call":
                 return self._call(seen)
             case "tasks/get":
@@ -381,6 +385,10 @@ class StubServer:
         writer.write(_event(json.loads(reply(seen, **outcome))))
         await writer.drain()
         return False
+
+
+def _tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
 class _Refused(Exception):

@@ -1,0 +1,193 @@
+"""One process and one server: the pool, its limits, who we are, and programs over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import psutil
+import pytest
+
+from mcptasks.tracker.remote import RemoteStatus, RemoteUnavailable
+from mcptasks.tracker.servers import Servers
+from tests.requirements import covers
+from tests.support import stub_faults as faults
+from tests.support.remote import driving
+from tests.support.stub_server import StubServer
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def stub() -> Generator[StubServer]:
+    with StubServer() as server:
+        yield server
+
+
+async def test_requests_share_connections_and_all_are_closed(stub: StubServer) -> None:
+    """200 looks, at most as many connections as may be used at a time."""
+    async with driving(stub, driver="tasks", max_concurrency=4) as driver:
+        handle = (await driver.submit("build", {}, key="k")).handle
+        assert handle is not None
+        await asyncio.gather(*(driver.look(handle) for _ in range(200)))
+        assert stub.connections <= 4
+
+    async def closed() -> bool:
+        return stub.open_connections == 0
+
+    await eventually(closed, description="no connection is open")
+
+
+async def test_no_more_requests_at_a_time_than_allowed(stub: StubServer) -> None:
+    """The rest waits, and its own time limit does not run meanwhile."""
+    async with driving(stub, driver="tasks", max_concurrency=2, timeout="2s") as driver:
+        handle = (await driver.submit("build", {}, key="k")).handle
+        assert handle is not None
+        stub.cancel_delay_s = 0.6
+        cancels = asyncio.gather(*(driver.cancel(handle) for _ in range(8)))
+        started = time.monotonic()
+        await cancels
+        assert time.monotonic() - started >= 4 * 0.6 - 0.1
+        times = [seen.at for seen in stub.asked("tasks/cancel")]
+        assert all(later - earlier >= 0.5 for earlier, later in zip(times, times[2:], strict=False))
+
+
+async def test_requests_keep_their_pace(stub: StubServer) -> None:
+    """So many per second, evenly spread."""
+    async with driving(stub, driver="tasks", rate=50) as driver:
+        handle = (await driver.submit("build", {}, key="k")).handle
+        assert handle is not None
+        started = time.monotonic()
+        await asyncio.gather(*(driver.look(handle) for _ in range(25)))
+        assert time.monotonic() - started >= 0.45
+
+
+class Door:
+    """A hook that has another token each time."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def __call__(self) -> Mapping[str, str]:
+        self.calls += 1
+        return {"Authorization": f"Bearer {self.calls}"}
+
+
+async def test_the_hook_is_asked_again_after_a_401_once(stub: StubServer) -> None:
+    """Tokens expire; one that is refused at once is refused."""
+    door = Door()
+    async with driving(stub, headers={"X-Team": "blue", "Authorization": "none"}, auth=door, driver="tasks") as driver:
+        stub.authorization = "Bearer 1"
+        handle = (await driver.submit("build", {}, key="k")).handle
+        assert handle is not None
+        await driver.look(handle)
+        assert door.calls == 1
+        stub.authorization = "Bearer 2"
+        await driver.look(handle)
+        assert door.calls == 2 and stub.log[-1].headers["x-team"] == "blue"
+        stub.authorization = "Bearer secret"
+        with pytest.raises(RemoteUnavailable, match="HTTP 401") as caught:
+            await driver.look(handle)
+        assert not caught.value.sent and door.calls == 3
+        stub.authorization = "Bearer 4"
+        assert (await driver.look(handle)).status is RemoteStatus.COMPLETED
+
+
+async def test_a_hook_that_fails_costs_the_request_only(stub: StubServer) -> None:
+    """The network of the hook is down, not the task's."""
+
+    async def broken() -> Mapping[str, str]:
+        raise ValueError("token is SECRET")
+
+    async with driving(stub, auth=broken, driver="tasks") as driver:
+        with pytest.raises(RemoteUnavailable, match=r"hook .* failed \(ValueError\)") as caught:
+            await driver.look("x")
+        assert "SECRET" not in str(caught.value) and not stub.log
+
+
+async def test_a_cancelled_caller_leaves_the_connection_usable(stub: StubServer) -> None:
+    """And no connection behind."""
+    async with driving(stub, driver="tasks", max_concurrency=1) as driver:
+        handle = (await driver.submit("build", {}, key="k")).handle
+        assert handle is not None
+        stub.fault("tasks/get", faults.silent(20))
+        hung = asyncio.create_task(driver.look(handle))
+
+        async def asked() -> bool:
+            return stub.counts["tasks/get"] == 1
+
+        await eventually(asked, description="the request is on its way")
+        hung.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hung
+        assert (await driver.look(handle)).status is RemoteStatus.WORKING
+
+
+PROGRAM = """
+import json, os, sys
+print("ready: no JSON-RPC", file=sys.stderr)
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method, params, id = message["method"], message.get("params", {}), message["id"]
+    if method == "server/discover":
+        out = {"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}}
+    elif method == "tools/call" and params["name"] == "die":
+        os._exit(1)
+    elif method == "tools/call" and params["name"] == "hang":
+        continue
+    elif method == "tools/call" and params["name"] == "nan":
+        print('{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "x": NaN}}' % id, flush=True)
+        continue
+    elif method == "tools/call":
+        print("noise on the wire", flush=True)
+        out = {"result": {"content": [{"type": "text", "text": os.environ["WORD"] + str(os.getpid())}],
+                          "structuredContent": {"n": params["arguments"].get("n")}}}
+    else:
+        out = {"error": {"code": -32602, "message": "unknown"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": id, **out}), flush=True)
+"""
+
+
+def program(**speaking: Any) -> dict[str, Any]:
+    """A server that is a program; its secret comes by reference."""
+    entry = {"command": sys.executable, "args": ["-c", PROGRAM], "env": {"WORD": "${WORD}"}, "mcptasks": speaking}
+    return {"mcpServers": {"local": entry}}
+
+
+@covers("F05")
+async def test_a_program_is_spoken_to_over_stdio() -> None:
+    """Started when it is needed, started again when it has died, gone at the end."""
+    async with Servers(program(timeout=10), environment={"WORD": "pid "}) as servers:
+        driver = servers.driver("local")
+        pids: list[int] = []
+        for tool in ("echo", "echo", "die", "echo"):
+            if tool == "die":
+                with pytest.raises(RemoteUnavailable, match="ended before it answered"):
+                    await driver.submit("die", {}, key="k")
+                continue
+            accepted = await driver.submit(tool, {"n": 10**30}, key="k")
+            assert accepted.snapshot.result is not None
+            assert accepted.snapshot.result["structuredContent"] == {"n": 10**30}
+            pids.append(int(accepted.snapshot.result["content"][0]["text"].removeprefix("pid ")))
+        assert pids[0] == pids[1] != pids[2] and os.getpid() not in pids
+        together = await asyncio.gather(*(driver.submit("echo", {"n": n}, key="k") for n in range(20)))
+        assert [a.snapshot.result["structuredContent"]["n"] for a in together if a.snapshot.result] == list(range(20))
+    assert not psutil.pid_exists(pids[2])
+
+
+async def test_a_program_that_hangs_or_does_not_start_is_unavailable() -> None:
+    """As a server behind a network is."""
+    async with Servers(program(timeout="1s"), environment={"WORD": ""}) as servers:
+        with pytest.raises(RemoteUnavailable, match="did not answer within 1 s"):
+            await servers.driver("local").submit("hang", {}, key="k")
+    async with Servers({"mcpServers": {"x": {"command": "/no/such/program"}}}) as servers:
+        with pytest.raises(RemoteUnavailable, match="does not start") as caught:
+            await servers.driver("x").look("t")
+        assert not caught.value.sent
