@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from math import inf
 from typing import Any, Final
@@ -18,7 +18,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.settings import Settings
-from mcptasks.store.scripts import Runner
+from mcptasks.store.scripts import SCRIPTS, Runner, Script
 
 #: Calls at once per event loop. A script takes a fraction of a millisecond of the store's one thread: more connections
 #: than these only cost their opening, and redis-py raises at its hundredth.
@@ -40,8 +40,8 @@ UNREADABLE: Final = "(a URL that cannot be read)"
 class Connection:
     """The store's client and scripts for the running event loop; made on first use, one set per loop."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, scripts: Mapping[str, Script] = SCRIPTS) -> None:
+        self._settings, self._scripts = settings, scripts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Redis | None = None
         self._runner: Runner | None = None
@@ -54,7 +54,7 @@ class Connection:
         if self._client is None or self._loop is not loop:
             # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
             self._client = self._connect(self._settings.store_timeout_ms / 1000, retries=1, probe_s=_PROBE_S)
-            self._runner = Runner(self._client)
+            self._runner = Runner(self._client, self._scripts)
             self._slots = asyncio.Semaphore(_SLOTS)
             self._loop = loop
         return self._client

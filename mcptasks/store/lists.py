@@ -99,7 +99,7 @@ class Counts:
         return self.overdue + self.newer + sum(count for status, count in self.by_status.items() if not status.terminal)
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Behind that task in every list: lists are in the order of creation and then of ids, which never changes."""
 
     created_ms: int
@@ -109,14 +109,14 @@ class _Place(NamedTuple):
         return f"{self.created_ms:x}.{self.task_id}"
 
     @classmethod
-    def of(cls, cursor: str) -> _Place:
+    def of(cls, cursor: str) -> Place:
         created, _, task_id = cursor.partition(".")
         if not re.fullmatch("[0-9a-f]{1,12}", created) or not is_task_id(task_id):
             raise BadCursor("This is no cursor of a list of tasks. Leave it out to begin with the newest task.")
         return cls(int(created, 16), task_id)
 
 
-def _after(place: _Place | None) -> dict[str, Any]:
+def _after(place: Place | None) -> dict[str, Any]:
     return {"after_ms": None, "after_id": None} if place is None else {"after_ms": place[0], "after_id": place[1]}
 
 
@@ -144,7 +144,7 @@ class ListTransitions(Transitions):
         Raises:
             BadCursor: it is none of ours.
         """
-        place = None if cursor is None else _Place.of(cursor)
+        place = None if cursor is None else Place.of(cursor)
         if owner == "":
             return Page([], None)
         listed = self._list(owner, tool)
@@ -170,7 +170,7 @@ class ListTransitions(Transitions):
             tasks += (_summary(row, self.seal) for row in reply[2])
             if reply[0] == "END":
                 return Page(tasks, None, newer)
-            place = _Place(int(reply[3]), reply[4])
+            place = Place(int(reply[3]), reply[4])
             if len(tasks) == limit:
                 return Page(tasks, place.cursor(), newer)
 
@@ -203,7 +203,7 @@ class ListTransitions(Transitions):
                 numbers[Status(status)] += int(number)
             if reply[0] == "COUNTED":
                 break
-            place = _Place(int(reply[4]), reply[5])
+            place = Place(int(reply[4]), reply[5])
         return Counts(numbers, overdue, newer)
 
     async def find(self, start: str, owner: str | None) -> str | Literal["NONE", "SEVERAL"]:

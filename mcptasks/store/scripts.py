@@ -17,7 +17,7 @@ are programming errors and raise at once. `indexes.lua` and
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final, cast
@@ -105,14 +105,19 @@ def _local(name: str, table: str, position: int) -> str:
     return f"local {name} = {table}[{position}]"
 
 
-def load() -> dict[str, Script]:
-    """Every script of the package, by name."""
-    folder = resources.files("mcptasks.store").joinpath("lua")
-    texts = {
+def texts(package: str) -> dict[str, str]:
+    """Every Lua file of the package, by name."""
+    folder = resources.files(package).joinpath("lua")
+    return {
         entry.name.removesuffix(".lua"): entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")
     }
-    prelude = "\n".join(texts.pop(name) for name in SHARED)
-    return {name: parse(name, text, prelude) for name, text in texts.items()}
+
+
+def load() -> dict[str, Script]:
+    """Every script of the store, by name."""
+    own = texts("mcptasks.store")
+    prelude = "\n".join(own.pop(name) for name in SHARED)
+    return {name: parse(name, text, prelude) for name, text in own.items()}
 
 
 SCRIPTS: Final = load()
@@ -121,12 +126,12 @@ SCRIPTS: Final = load()
 class Runner:
     """Runs scripts by name on one client; EVALSHA, and EVAL once where the server does not know the script."""
 
-    def __init__(self, client: Redis) -> None:
-        self._client = client
-        self._registered: dict[str, AsyncScript] = {n: client.register_script(s.source) for n, s in SCRIPTS.items()}
+    def __init__(self, client: Redis, scripts: Mapping[str, Script] = SCRIPTS) -> None:
+        self._client, self._scripts = client, scripts
+        self._registered: dict[str, AsyncScript] = {n: client.register_script(s.source) for n, s in scripts.items()}
 
     async def run(self, name: str, keys: dict[str, Any], args: dict[str, Any]) -> list[Any]:
         """The script's answer, checked against its header."""
-        script = SCRIPTS[name]
+        script = self._scripts[name]
         positional_keys, positional_args = script.bind(keys, args)
         return script.check(await self._registered[name](keys=positional_keys, args=positional_args))

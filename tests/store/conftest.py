@@ -11,7 +11,10 @@ import redis
 from mcptasks.settings import Settings
 from mcptasks.store.keys import Keys
 from mcptasks.store.store import TaskStore
+from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.store.store import TrackStore
 from tests.support.peek import Peek
+from tests.support.tracking import TrackPeek
 
 _MARKER: Final = "marker"
 
@@ -40,6 +43,20 @@ async def open_store(settings: Settings, anyio_backend: str) -> AsyncGenerator[O
 def store(open_store: OpenStore) -> TaskStore:
     """The store."""
     return open_store()
+
+
+@pytest.fixture
+async def tracks(settings: Settings, anyio_backend: str) -> AsyncGenerator[TrackStore]:
+    """The tracker's store."""
+    store = TrackStore(settings, TrackOptions())
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+def track_peek(raw: redis.Redis, settings: Settings) -> TrackPeek:
+    """What is really stored of tracked tasks."""
+    return TrackPeek(raw, settings.prefix)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ LINTER: Final = Path(sys.executable).with_name("lint-imports")
 
 DOWN: Final = "Imports only go down (DESIGN: the house)"
 SERVER: Final = "The server never imports the runtime: it cannot run a tool by accident"
-REDIS: Final = "Only the stores know Redis"
+REDIS: Final = "Only the store knows Redis"
 CELERY: Final = "Only dispatch, fleet and tracker know Celery"
 SDK: Final = "Only server, runtime, client, tracker, wire, seams and workers know the MCP SDK"
 CONTRACTS: Final = {DOWN, SERVER, REDIS, CELERY, SDK}
@@ -67,13 +67,14 @@ def test_the_house_as_it_is_keeps_every_contract(house: Path) -> None:
         ("mcptasks/store/keys.py", "import mcptasks.server.owner", {DOWN}),
         ("mcptasks/fleet/health.py", "import mcptasks.client", {DOWN}),
         ("mcptasks/server/owner.py", "import mcptasks.runtime.runner", {SERVER}),
-        ("mcptasks/tracker/remote.py", "import mcptasks.client", {DOWN}),
+        ("mcptasks/client/handle.py", "import mcptasks.tracker.remote", {DOWN}),
         ("mcptasks/fleet/health.py", "import redis.asyncio", {REDIS}),
+        ("mcptasks/tracker/store/keys.py", "import redis.asyncio", {REDIS}),
         ("mcptasks/store/keys.py", "import kombu", {CELERY}),
         ("mcptasks/policy.py", "import mcp_types", {SDK}),
         ("mcptasks/cli/main.py", "import workers.server", {DOWN}),
     ],
-    ids=["bottom", "store", "siblings", "runtime", "tracker", "redis", "celery", "sdk", "workers"],
+    ids=["bottom", "store", "siblings", "runtime", "tracker", "redis", "tracked", "celery", "sdk", "workers"],
 )
 def test_a_planted_import_breaks_its_contract(house: Path, module: str, line: str, contracts: set[str]) -> None:
     """Issue 2: a contract that nothing can break guards nothing."""

@@ -1,0 +1,118 @@
+"""Brings one consumer its news: takes them from its outbox, and says what has become of each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from mcptasks.errors import StoreUnavailable
+from mcptasks.model import label
+from mcptasks.tracker.consumers import Consumer
+from mcptasks.tracker.errors import Refused, Unhandled
+from mcptasks.tracker.intervals import after_refusal
+from mcptasks.tracker.model import Delivery
+from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.questions import Questions
+from mcptasks.tracker.store.store import TrackStore
+
+log: Final = logging.getLogger("mcptasks.tracker")
+
+_STORE_AWAY_S: Final = 1.0
+#: A delivery's lease is so much longer than the delivery.
+_LEASE_MORE_MS: Final = 15_000
+#: What an attempt's end may wait for the store.
+_RECORD_AGAIN_S: Final = (0.2, 1, 3)
+
+
+class Deliverer:
+    """One consumer's outbox, in one event loop. Each delivery runs on its own: one that hangs delays its task alone."""
+
+    def __init__(self, name: str, consumer: Consumer | Questions, store: TrackStore, options: TrackOptions) -> None:
+        self.name, self._consumer, self._store, self._options = name, consumer, store, options
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Delivers until it is cancelled; what is under way then comes again, with its event id."""
+        try:
+            while True:
+                try:
+                    wait_s = await self.step()
+                except StoreUnavailable as exc:
+                    log.warning("News for %s wait for the store: %s", self.name, exc)
+                    wait_s = _STORE_AWAY_S
+                await asyncio.sleep(wait_s)
+        finally:
+            running = list(self._running)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def step(self) -> float:
+        """What is owed now, and has room, is being delivered. Returns the seconds after which to look again."""
+        room = self._options.deliveries - len(self._running)
+        longest = self._options.look_ms / 1000
+        if room <= 0:
+            return longest
+        post = await self._store.take(self.name, room, self._options.delivery_ms + _LEASE_MORE_MS)
+        for delivery in post.deliveries:
+            task = asyncio.ensure_future(self.deliver(delivery))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        if len(post.deliveries) == room:
+            return 0.05
+        return longest if post.wait_ms is None else min(longest, max(post.wait_ms, 1) / 1000)
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """The event is handled, waits for its next attempt, or is a dead letter. Raises nothing but a cancel."""
+        try:
+            revision = await self._bring(delivery)
+        except Refused as exc:
+            await self._failed(delivery, str(exc) or "refused", permanent=True)
+        except TimeoutError:
+            await self._failed(delivery, f"not handled within {self._options.delivery_ms / 1000:g} s")
+        except Unhandled as exc:
+            await self._failed(delivery, str(exc))
+        except Exception as exc:  # a consumer's own error, whose text may hold anything
+            log.warning("Consumer %s failed with %s", self.name, type(exc).__name__)
+            log.debug("Consumer %s", self.name, exc_info=exc)
+            await self._failed(delivery, type(exc).__name__)
+        else:
+            if revision is not None:
+                await self._record(delivery, None, revision=revision)
+
+    async def _bring(self, delivery: Delivery) -> int | None:
+        """The revision up to which the consumer has handled the task's news; None: another process has them."""
+        if isinstance(self._consumer, Questions):
+            return await self._consumer.serve(delivery)
+        async with asyncio.timeout(self._options.delivery_ms / 1000):
+            await self._consumer.deliver(delivery)
+        return delivery.revision
+
+    async def _failed(self, delivery: Delivery, why: str, *, permanent: bool = False) -> None:
+        await self._record(delivery, why, permanent=permanent)
+
+    async def _record(
+        self, delivery: Delivery, why: str | None, *, permanent: bool = False, revision: int | None = None
+    ) -> None:
+        for wait_s in (*_RECORD_AGAIN_S, None):
+            try:
+                if why is None:
+                    word = await self._store.delivered(delivery, revision)
+                else:
+                    delay_ms = after_refusal(delivery.failed + 1)
+                    word = await self._store.undelivered(
+                        delivery, delay_ms=delay_ms, permanent=permanent, why=why[:200]
+                    )
+            except StoreUnavailable as exc:
+                if wait_s is None:
+                    log.warning("News of %s for %s come again: %s", label(delivery.event.task_id), self.name, exc)
+                    return
+                await asyncio.sleep(wait_s)
+            else:
+                task = label(delivery.event.task_id)
+                if word == "DEAD":
+                    log.warning("Task %s: its %s is a dead letter of %s: %s", task, delivery.event.kind, self.name, why)
+                else:
+                    log.info("Task %s: %s for %s: %s", task, delivery.event.kind, self.name, word)
+                return

@@ -1,0 +1,128 @@
+"""The tracker's loop in one process: claims what is due, polls it, and has the news told, until it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from mcptasks.errors import StoreUnavailable
+from mcptasks.tracker.deliverer import Deliverer
+from mcptasks.tracker.model import Claimed
+from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.poller import Poller
+from mcptasks.tracker.pushes import Pushes
+from mcptasks.tracker.store.polls import CLAIM_BATCH
+from mcptasks.tracker.store.store import TrackStore
+
+log: Final = logging.getLogger("mcptasks.tracker")
+
+#: Between two attempts while the store is away.
+_STORE_AWAY_S: Final = 1.0
+#: A task of a server that has all its slots taken is due again after about this long.
+_CROWDED_MS: Final = 1_000
+#: How often what Redis has dropped is cleared out of the lists.
+_FORGET_S: Final = 60.0
+#: The most recent polls whose lag is remembered.
+_LAGS_MAX: Final = 100_000
+
+
+class TrackerLoop:
+    """Polls and delivers, for one event loop."""
+
+    def __init__(
+        self,
+        store: TrackStore,
+        options: TrackOptions,
+        poller: Poller,
+        deliverers: Sequence[Deliverer],
+        pushes: Pushes | None = None,
+    ) -> None:
+        self._store, self._options, self._poller = store, options, poller
+        self._deliverers, self._pushes = deliverers, pushes
+        self._me = f"{socket.gethostname()}:{os.getpid()}:{random.getrandbits(32):08x}"
+        self._polls: set[asyncio.Task[None]] = set()
+        self._by_server: Counter[str] = Counter()
+        #: How late the polls were claimed, in ms, newest last.
+        self.lags_ms: list[int] = []
+
+    async def run(self) -> None:
+        """Tracks until it is cancelled; then every poll is cancelled, and its claim given back."""
+        others = [asyncio.ensure_future(deliverer.run()) for deliverer in self._deliverers]
+        others.append(asyncio.ensure_future(self._forgetting()))
+        try:
+            await self._polling()
+        finally:
+            running = [*others, *self._polls]
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            if self._pushes is not None:
+                await self._pushes.aclose()
+
+    async def _polling(self) -> None:
+        while True:
+            try:
+                wait_s = await self.step()
+            except StoreUnavailable as exc:
+                log.warning("Tracking waits for the store: %s", exc)
+                wait_s = _STORE_AWAY_S
+            if wait_s > 0:
+                # A poll that ends makes room; whatever else becomes due is seen within `look_ms`.
+                full = len(self._polls) >= self._options.polls
+                await asyncio.wait(self._polls, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED) if full else (
+                    await asyncio.sleep(wait_s)
+                )
+
+    async def step(self) -> float:
+        """What is due now and has room is being polled. Returns the seconds after which to look again."""
+        room = min(self._options.polls - len(self._polls), CLAIM_BATCH)
+        batch = await self._store.claim(self._me, room)
+        crowded: list[Claimed] = []
+        for claim in batch.claims:
+            if self._by_server[claim.task.server] >= self._options.polls_per_server:
+                crowded.append(claim)
+            else:
+                self._start(claim)
+        # Elsewhere, or here a little later: a slow server must not take the slots of all others.
+        await asyncio.gather(*(self._put_back(claim) for claim in crowded))
+        longest = self._options.look_ms / 1000
+        if room and len(batch.claims) == room:
+            return 0
+        return longest if batch.wait_ms is None else min(longest, max(batch.wait_ms, 1) / 1000)
+
+    def _start(self, claim: Claimed) -> None:
+        server = claim.task.server
+        self.lags_ms.append(claim.late_ms)
+        if len(self.lags_ms) > _LAGS_MAX:
+            del self.lags_ms[: _LAGS_MAX // 2]
+        if self._pushes is not None:
+            self._pushes.follow(claim.task)
+        self._by_server[server] += 1
+        task = asyncio.ensure_future(self._poller.poll(claim))
+        self._polls.add(task)
+        task.add_done_callback(lambda done: self._ended(done, server))
+
+    def _ended(self, task: asyncio.Task[None], server: str) -> None:
+        self._polls.discard(task)
+        self._by_server[server] -= 1
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            log.error("A poll ended badly", exc_info=exc)
+
+    async def _put_back(self, claim: Claimed) -> None:
+        delay_ms = int(_CROWDED_MS * (0.5 + random.random()))
+        await self._store.release(claim.task.task_id, claim.token, delay_ms)
+
+    async def _forgetting(self) -> None:
+        while True:
+            await asyncio.sleep(_FORGET_S)
+            try:
+                while await self._store.forget():
+                    pass
+            except StoreUnavailable:
+                pass  # the polls say so

@@ -1,0 +1,120 @@
+"""Puts the questions of tracked tasks to a registered handler, each once, and sends its answers.
+
+It is a consumer like any other, but for its time: a delivery lasts until no question of its task is open, however long
+a person takes, and holds its lease meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mcptasks.answers import checked
+from mcptasks.errors import BadAnswer, StoreUnavailable
+from mcptasks.model import label
+from mcptasks.store.changes import Change
+from mcptasks.tracker.errors import Unhandled
+from mcptasks.tracker.model import Delivery, EventKind, Tracked
+from mcptasks.tracker.store.store import TrackStore
+
+log: Final = logging.getLogger("mcptasks.tracker")
+
+#: The name of this consumer.
+QUESTIONS: Final = "questions"
+#: The lease of a delivery, and how often it is held.
+LEASE_MS: Final = 30_000
+_HOLD_S: Final = 10.0
+
+Handler = Callable[[Tracked, str, dict[str, Any]], Awaitable[Any]]
+"""Called with the task, the question's key and the question ({"method", "params"}). Returns its answer in the wire form,
+or None to leave it to others."""
+
+
+class Questions:
+    """Delivers `input_required` events of one event loop to the handler."""
+
+    def __init__(self, handler: Handler, store: TrackStore) -> None:
+        self._handler, self._store = handler, store
+
+    async def serve(self, delivery: Delivery) -> int | None:
+        """No question of the task is open that the handler has not been asked. Returns the revision up to which; None:
+        another process has the delivery.
+
+        A question that closes meanwhile (answered elsewhere, or its task has ended) takes its handler along: that is
+        cancelled, and its late answer is not sent.
+
+        Raises:
+            Unhandled: the handler failed; its question is put to it again, the others are answered.
+        """
+        if delivery.event.kind is not EventKind.INPUT_REQUIRED:
+            return delivery.revision
+        task_id = delivery.task.task_id
+        asked: dict[str, asyncio.Task[None]] = {}
+        changed = asyncio.Event()
+
+        def hear(_: Change) -> None:
+            changed.set()
+
+        self._store.changes.follow([task_id], hear)
+        try:
+            while True:
+                changed.clear()
+                task = await self._store.read(task_id)
+                if task is None:
+                    return delivery.revision
+                await self._withdraw(asked, task)
+                for key, question in task.questions.items():
+                    if key not in asked:
+                        asked[key] = asyncio.ensure_future(self._ask(task, key, question))
+                        asked[key].add_done_callback(lambda _: changed.set())
+                if all(one.done() for one in asked.values()):
+                    self._check(asked)
+                    return task.revision
+                if await self._store.hold(delivery, LEASE_MS) == "STALE":
+                    return None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_HOLD_S):
+                        await changed.wait()
+        finally:
+            self._store.changes.leave([task_id], hear)
+            await _stop(asked)
+
+    async def _ask(self, task: Tracked, key: str, question: dict[str, Any]) -> None:
+        answer = await self._handler(task, key, question)
+        if answer is None:
+            return
+        with_it = checked({key: answer}, {key: question}) if known(question) else {key: answer}
+        word = await self._store.answer(task.task_id, with_it)
+        log.info("Task %s: the handler's answer: %s", label(task.task_id), word)
+
+    async def _withdraw(self, asked: dict[str, asyncio.Task[None]], task: Tracked) -> None:
+        """Handlers of questions that are not open any more have been told to stop."""
+        over = {key: one for key, one in asked.items() if key not in task.questions and not one.done()}
+        await _stop(over)
+
+    def _check(self, asked: dict[str, asyncio.Task[None]]) -> None:
+        for one in asked.values():
+            if one.cancelled() or (exc := one.exception()) is None:
+                continue
+            if isinstance(exc, StoreUnavailable):
+                raise exc
+            if isinstance(exc, BadAnswer):
+                raise Unhandled(str(exc)) from exc
+            raise Unhandled(f"the handler failed ({type(exc).__name__})") from exc
+
+
+def known(question: dict[str, Any]) -> bool:
+    """The question is of a kind whose answers can be checked here."""
+    return question.get("method") in ("elicitation/create", "sampling/createMessage", "roots/list") and isinstance(
+        question.get("params"), dict
+    )
+
+
+async def _stop(asked: dict[str, asyncio.Task[None]]) -> None:
+    running = [one for one in asked.values() if not one.done()]
+    for one in running:
+        one.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
