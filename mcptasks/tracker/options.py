@@ -18,6 +18,8 @@ class TrackOptions(BaseSettings):
         env_prefix="MCPTASKS_TRACK_", frozen=True, extra="forbid", hide_input_in_errors=True
     )
 
+    #: The `mcpServers` file; empty: none.
+    servers: str = ""
     #: How long a task is kept after its end ...
     ttl_ms: Milliseconds = 7 * 86_400_000
     #: ... and after its last poll before that: nothing forgets a live task but a fleet that stood still for so long.

@@ -29,8 +29,8 @@ LEASE_MS: Final = 30_000
 _HOLD_S: Final = 10.0
 
 Handler = Callable[[Tracked, str, dict[str, Any]], Awaitable[Any]]
-"""Called with the task, the question's key and the question ({"method", "params"}). Returns its answer in the wire form,
-or None to leave it to others."""
+"""Called with the task, the question's key and the question ({"method", "params"}). Returns its answer in the wire
+form, or None to leave it to others."""
 
 
 class Questions:

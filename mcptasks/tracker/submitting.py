@@ -172,7 +172,7 @@ class Submitter:
 
     async def _keep(self, driver: Driver, task_id: str, server: str, said: Accepted) -> None:
         """The handle is stored; one that cannot be this task's is cancelled."""
-        answer = await self._store.track(task_id, server, said.handle, self._judge(said))
+        answer = await self._store.track(task_id, server, said.handle, self.judge(said))
         if answer.stored:
             log.info("Task %s: track", label(task_id))
             return
@@ -189,7 +189,8 @@ class Submitter:
         if handle is not None:
             await self._see_to(self._cancel_remote(driver, task_id, handle))
 
-    def _judge(self, said: Accepted) -> Observation:
+    def judge(self, said: Accepted) -> Observation:
+        """What is to be stored of the first word about a task."""
         return judged(said.snapshot, result_max=self._options.result_max)
 
     async def _read(self, task_id: str) -> Tracked:

@@ -6,10 +6,11 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from mcptasks.answers import checked
 from mcptasks.errors import AmbiguousTask, BadAnswer, ConfigurationError, UnknownTask
@@ -27,6 +28,8 @@ from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.poller import Poller
 from mcptasks.tracker.pushes import Pushes
 from mcptasks.tracker.questions import QUESTIONS, Handler, Questions, known
+from mcptasks.tracker.remote import Driver
+from mcptasks.tracker.servers import Servers
 from mcptasks.tracker.store.callers import CancelAnswer
 from mcptasks.tracker.store.store import TrackStore
 from mcptasks.tracker.submitting import DriverSource, Submitter
@@ -49,18 +52,22 @@ class Source(DriverSource, Protocol):
         ...
 
 
+ServersLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Callable[[], Source] | None
+
+
 class Tracker:
     """Submits calls to task servers and tracks them on the fleet.
 
     ```python
-    tracker = Tracker(consumers={"hook": Webhook("https://...", secret="...")})   # servers from MCPTASKS_SERVERS
+    tracker = Tracker(consumers={"hook": Webhook("https://...", secret="...")})   # servers from MCPTASKS_TRACK_SERVERS
     celery = tracker.celery()                                                     # celery -A jobs:celery worker
 
     task = await tracker.submit("crm", "export", {"year": 2026}, key="export-2026")
     task = await tracker.wait(task.task_id)
     ```
 
-    `servers` makes the driver source of an event loop; None: those that MCPTASKS_SERVERS names. `consumers`, by name,
+    `servers`: the `mcpServers` file or its content, or what makes the source of an event loop's drivers (where servers
+    need an auth hook); None: the file that MCPTASKS_TRACK_SERVERS names. `consumers`, by name,
     are told of news; a function is called with (event, task). `on_question` answers questions. A process only tells
     those it has: workers must be made with the consumers that submitters name.
 
@@ -69,7 +76,7 @@ class Tracker:
 
     def __init__(
         self,
-        servers: Callable[[], Source] | None = None,
+        servers: ServersLike = None,
         *,
         consumers: Mapping[str, Consumer | OnEvent] | None = None,
         on_question: Handler | None = None,
@@ -82,7 +89,7 @@ class Tracker:
         """
         self.settings = settings or Settings.load()
         self.options = options or TrackOptions.load()
-        self._servers, self._on_question = servers or _configured, on_question
+        self._servers, self._on_question = _source(servers, self.options), on_question
         self._consumers = {name: _consumer(name, one) for name, one in (consumers or {}).items()}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._parts: _Parts | None = None
@@ -334,10 +341,29 @@ class _Parts:
         await self.store.aclose()
 
 
-def _configured() -> Source:
-    from mcptasks.tracker.servers import Servers  # noqa: PLC0415 - opens no connection, but imports the SDK's clients
+def _source(servers: ServersLike, options: TrackOptions) -> Callable[[], Source]:
+    if callable(servers):
+        return servers
+    where = servers if servers is not None else options.servers
+    if not where:
+        raise_later = ConfigurationError(
+            "No servers are configured: MCPTASKS_TRACK_SERVERS, or Tracker(servers=...), names the mcpServers file."
+        )
+        return lambda: _NoServers(raise_later)
+    return lambda: Servers(where)
 
-    return Servers.load()
+
+class _NoServers:
+    """Who only reads, answers and cancels needs no servers."""
+
+    def __init__(self, why: ConfigurationError) -> None:
+        self._why = why
+
+    def driver(self, server: str) -> Driver:
+        raise self._why
+
+    async def aclose(self) -> None:
+        pass
 
 
 def _consumer(name: str, one: Consumer | OnEvent) -> Consumer:
