@@ -44,7 +44,7 @@ _ABANDONED: Final = "Its submitter went away before its handle was stored; its r
 class DriverSource(Protocol):
     """The servers that are configured, one driver each; of one event loop."""
 
-    def driver(self, server: str) -> Driver:
+    def driver(self, name: str) -> Driver:
         """The server's driver.
 
         Raises:

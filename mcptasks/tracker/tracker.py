@@ -359,7 +359,7 @@ class _NoServers:
     def __init__(self, why: ConfigurationError) -> None:
         self._why = why
 
-    def driver(self, server: str) -> Driver:
+    def driver(self, name: str) -> Driver:
         raise self._why
 
     async def aclose(self) -> None:

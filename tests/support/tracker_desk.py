@@ -139,7 +139,7 @@ class OneDriver:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def driver(self, server: str) -> Driver:
+    def driver(self, name: str) -> Driver:
         return self._driver
 
     async def aclose(self) -> None:
