@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from mcptasks.errors import BadPayload
+from mcptasks.strict_json import clean, dumps
 from mcptasks.tracker.intervals import Pace, after_look, pace
 from mcptasks.tracker.model import End, Observation, TrackStatus
 from mcptasks.tracker.remote import RemoteStatus, Snapshot
-from mcptasks.wire import clean, dumps
 
 #: Characters of a text that a server or an error says (D3).
 TEXT_MAX: Final = 4_000

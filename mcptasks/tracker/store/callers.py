@@ -11,10 +11,10 @@ from mcptasks.errors import Sealed, TooLarge
 from mcptasks.store.keys import owner_digest
 from mcptasks.store.lists import PREFIX_MIN, Place
 from mcptasks.store.records import newer
+from mcptasks.strict_json import dumps
 from mcptasks.tracker.model import Event, EventKind, Tracked, TrackPage, TrackStatus
 from mcptasks.tracker.store.base import TrackTransitions
 from mcptasks.tracker.store.records import read_tracked
-from mcptasks.wire import dumps
 
 #: Tasks that one script looks at: about a millisecond.
 _LOOKS: Final = 1_000

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from mcptasks.errors import TooLarge
 from mcptasks.store.keys import owner_digest
 from mcptasks.store.records import newer
+from mcptasks.strict_json import dumps
 from mcptasks.tracker.model import End, Intent, Observation, TrackStatus
 from mcptasks.tracker.store.base import TrackTransitions
 from mcptasks.tracker.store.keys import handle_name
-from mcptasks.wire import dumps
 
 
 @dataclass(frozen=True, slots=True)
