@@ -55,6 +55,10 @@ class _Pass:
     refused: list[str] = field(default_factory=list[str])
     seen: Observation | None = None
 
+    def delivered(self) -> Polled:
+        """As it is recorded where it was stopped before its end: due again at once."""
+        return Polled(seen=None, next_ms=0, cancel=self.cancel, answered=self.answered, refused=self.refused)
+
     def polled(self) -> Polled:
         """As it is recorded: the next poll follows from what the server said, or sooner from what failed."""
         seen = self.seen
@@ -89,11 +93,11 @@ class Poller:
 
     async def poll(self, claim: Claimed) -> None:
         """The task was polled and that is recorded, or its claim is given back. Raises nothing but a cancel."""
-        task_id = claim.task.task_id
+        task_id, so_far = claim.task.task_id, _Pass(claim)
         try:
-            await self._poll(claim)
+            await self._poll(claim, so_far)
         except asyncio.CancelledError:
-            await asyncio.shield(self._give_back(claim))
+            await asyncio.shield(self._give_back(so_far))
             raise
         except ConfigurationError as exc:
             self._warn(f"server {claim.task.server}", f"Its tasks wait for a tracker that knows it: {exc}")
@@ -104,7 +108,7 @@ class Poller:
             log.exception("Task %s: its poll failed", label(task_id))
             await self._release(claim, after_error(claim.task.failures + 1, pace_ms=0, retry_after_ms=None))
 
-    async def _poll(self, claim: Claimed) -> None:
+    async def _poll(self, claim: Claimed, so_far: _Pass) -> None:
         if claim.task.status is TrackStatus.INTENDED:
             await self._submitter.recover(claim)
             return
@@ -113,7 +117,6 @@ class Poller:
             log.error("Task %s has no handle and is not polled", label(claim.task.task_id))
             return
         driver = self._servers.driver(claim.task.server)
-        so_far = _Pass(claim)
         await self._cancel(driver, handle, so_far)
         await self._answer(driver, handle, so_far)
         await self._look(driver, handle, so_far)
@@ -210,10 +213,15 @@ class Poller:
         except StoreUnavailable as exc:
             log.warning("Task %s: its claim runs out by itself: %s", label(claim.task.task_id), exc)
 
-    async def _give_back(self, claim: Claimed) -> None:
+    async def _give_back(self, so_far: _Pass) -> None:
+        claim, task_id = so_far.claim, so_far.claim.task.task_id
         try:
             async with asyncio.timeout(_GIVE_BACK_S):
-                await self._store.release(claim.task.task_id, claim.token, 0)
+                if so_far.cancel or so_far.answered or so_far.refused:
+                    # What was delivered is not delivered again by the next tracker.
+                    await self._store.observe(task_id, claim.token, so_far.delivered())
+                else:
+                    await self._store.release(task_id, claim.token, 0)
         except (StoreUnavailable, TimeoutError):
             log.warning("Task %s: its claim runs out by itself", label(claim.task.task_id))
 
