@@ -6,6 +6,7 @@ question stays open (protocol.md P42). Answers to keys that are not open are pas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -14,6 +15,7 @@ from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ElicitResult, ListRootsResult
 from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
+from referencing.exceptions import Unresolvable
 
 from mcptasks.capabilities import with_tools
 from mcptasks.errors import BadAnswer, BadPayload
@@ -63,13 +65,26 @@ def _checked(key: str, answer: Any, question: Mapping[str, Any]) -> Any:
 
 
 def _match(key: str, content: Any, schema: Mapping[str, Any]) -> None:
-    try:
-        error = best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
-    except (SchemaError, RecursionError):  # the tool's own schema is broken: the tool must say so, not the caller
-        return
-    if isinstance(error, ValidationError):
+    if (error := violation(content, schema)) is not None:
         where = ".".join(str(part) for part in error.absolute_path) or "content"
         raise _refused(key, f"{where!r} does not satisfy {error.validator!r} of its requestedSchema")
+
+
+def violation(
+    value: Any, schema: Mapping[str, Any], formats: jsonschema.FormatChecker | None = None
+) -> ValidationError | None:
+    """The worst that is wrong with the value; None where it satisfies the schema.
+
+    None, too, where the schema itself is broken: the tool wrote it and must say so, not whoever answers.
+    """
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+        errors = jsonschema.Draft202012Validator(schema, format_checker=formats).iter_errors(value)
+        found = best_match(errors)
+    # What no check of a schema finds: a reference to nowhere, a pattern that is none, a schema that contains itself.
+    except (SchemaError, Unresolvable, re.error, RecursionError):
+        return None
+    return found if isinstance(found, ValidationError) else None
 
 
 def _refused(key: str, why: str) -> BadAnswer:

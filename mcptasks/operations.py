@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
 from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
+from mcptasks.links import Artifact
 from mcptasks.model import Status
-from mcptasks.scope import PAGE, Scope, size, unknown
+from mcptasks.scope import PAGE, PAGE_MAX, Scope, size, unknown
 from mcptasks.settings import Settings
 from mcptasks.store.lists import Counts, Page
+from mcptasks.store.registry import FRESH_MS, WorkerPulse
+from mcptasks.store.retention import PURGE_BATCH
 from mcptasks.store.store import TaskStore
 from mcptasks.times import Duration, duration_ms
 
+#: The statuses of what has ended.
+ENDS: Final = tuple(status for status in Status if status.terminal)
 #: Between two looks at what is left.
 _LOOK_S: Final = 0.1
 
@@ -114,6 +119,71 @@ class Operations(Scope):
         if answer.outcome == "GONE":
             raise UnknownTask(unknown(task_id))
         return answer.until_ms
+
+    async def extend_by(self, task: str, longer: Duration) -> int | None:
+        """The task is kept for so much longer than it would be. Returns until when (Unix ms); None: for ever.
+
+        Of two operators who do so at the same moment, one may go unnoticed.
+
+        Raises:
+            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `read`.
+            ConfigurationError: it is no duration.
+        """
+        longer_ms, record = duration_ms(longer), await self.read(task)
+        if record.ttl_ms is None:
+            return None
+        # An unfinished task's own end; what is kept of it beyond that is for the sweeper.
+        stands_ms: int | None = record.created_ms + record.ttl_ms
+        if record.status.terminal:
+            stands_ms = await self._store.kept_until(record.task_id)
+        now_ms = await self._store.now_ms()
+        return await self.extend(record.task_id, ((stands_ms or now_ms) + longer_ms - now_ms) / 1000)
+
+    async def ended_before(
+        self, before_ms: int, *, tool: str | None = None, owner: str | None = None, statuses: Collection[Status] = ENDS
+    ) -> AsyncGenerator[list[str]]:
+        """The ids of all tasks that ended before that moment, in lists of up to 500. Unix ms, by the store's clock."""
+        cursor = None
+        while True:
+            page = await self.page(statuses=statuses, tool=tool, owner=owner, limit=PAGE_MAX, cursor=cursor)
+            if found := [task.task_id for task in page.tasks if task.updated_ms < before_ms]:
+                yield found
+            if (cursor := page.cursor) is None:
+                return
+
+    async def purge(self, tasks: Sequence[str], before_ms: int) -> int:
+        """Those of these tasks that ended before that moment are gone, before their time. Returns how many they were.
+
+        In batches of 100, each one script. Their callers are told that there is no such task. Files go with the next
+        sweep.
+        """
+        batches = [tasks[start : start + PURGE_BATCH] for start in range(0, len(tasks), PURGE_BATCH)]
+        return sum([await self._store.purge(batch, before_ms) for batch in batches])
+
+    async def now_ms(self) -> int:
+        """The store's clock, by which all times are; Unix ms."""
+        return await self._store.now_ms()
+
+    async def oldest(self) -> tuple[str, int] | None:
+        """The unfinished task that was created first: its id, and when (Unix ms); None: there is none."""
+        return await self._store.oldest()
+
+    async def workers(self) -> dict[str, WorkerPulse]:
+        """What each live worker says of itself, by node name."""
+        now_ms, pulses = await self._store.now_ms(), await self._store.workers()
+        return {name: pulse for name, pulse in pulses.items() if now_ms - pulse.at_ms <= FRESH_MS}
+
+    async def artifacts(self, task: str) -> list[Artifact]:
+        """The task's artifacts by name; a large result has the empty name.
+
+        Raises:
+            UnknownTask, AmbiguousTask, Sealed: as `read`.
+        """
+        task_id = await self._whole(task)
+        found = await self._store.artifacts(task_id, None)
+        if found is None:
+            raise UnknownTask(unknown(task_id))
+        return found
 
     async def cancel(
         self, task: str, reason: str = "Cancelled by an operator"

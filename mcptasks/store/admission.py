@@ -35,6 +35,15 @@ class AdmissionTransitions(Transitions):
             pass
         return sorted(reply[1:])
 
+    async def oldest(self) -> tuple[str, int] | None:
+        """The id of the unfinished task that was created first, and when (Unix ms); None: there is none.
+
+        One whose keys Redis has dropped may stand there until the next sweep.
+        """
+        async with self.connection.turn() as client:
+            found = cast("list[tuple[str, float]]", await client.zrange(self.keys.active, 0, 0, withscores=True))
+        return (found[0][0], int(found[0][1])) if found else None
+
     async def in_hand(self) -> set[str]:
         """The ids of the tasks that a worker holds at this moment."""
         async with self.connection.turn() as client:

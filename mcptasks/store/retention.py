@@ -1,13 +1,18 @@
-"""How long tasks are kept: extend, by the run that has the task or by an operator."""
+"""How long tasks are kept: extend, by the run that has the task or by an operator; and purge, by an operator."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
 from mcptasks.model import Claim
 from mcptasks.store.base import TASK_KEYS, Transitions
 from mcptasks.store.callers import EXPIRY_GRACE_MS
+from mcptasks.store.keys import NEVER
 from mcptasks.store.records import newer
+
+#: Tasks of which one script removes all that is stored, at most: some milliseconds.
+PURGE_BATCH: Final = 100
 
 
 class Extension(NamedTuple):
@@ -45,3 +50,18 @@ class RetentionTransitions(Transitions):
         if reply[0] == "NEWER":
             raise newer(task_id, reply[1])
         return Extension(reply[0], int(reply[1]) if len(reply) > 1 else None)
+
+    async def kept_until(self, task_id: str) -> int | None:
+        """When Redis drops the task (Unix ms), unfinished or ended; None: never, or it has already."""
+        async with self.connection.turn() as client:
+            moment = await client.zscore(self.keys.drops, task_id)
+        return None if moment is None or moment >= NEVER else int(moment)
+
+    async def purge(self, task_ids: Sequence[str], before_ms: int) -> int:
+        """Those of the tasks (at most `PURGE_BATCH`) that ended before that moment are gone. Returns how many.
+
+        All keys and index entries of a task go as one; its files go with the next sweep. What has not ended, ended
+        later, or was written by a newer mcptasks stays.
+        """
+        args = {"before_ms": before_ms, "tasks": list(task_ids[:PURGE_BATCH])}
+        return int((await self.run_script("purge", self.fleet("ids"), args))[1])

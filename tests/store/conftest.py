@@ -13,6 +13,7 @@ from mcptasks.store.keys import Keys
 from mcptasks.store.store import TaskStore
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.store.store import TrackStore
+from tests.support.command import Commands, environment
 from tests.support.peek import Peek
 from tests.support.tracking import TrackPeek
 
@@ -82,3 +83,11 @@ def heard(raw: redis.Redis, settings: Settings) -> Generator[Callable[[], list[s
             return found
 
         yield news
+
+
+@pytest.fixture
+def commands(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """The command line, on the tasks of the store."""
+    mine = Commands(monkeypatch, capsys)
+    mine.env(environment(settings))
+    return mine

@@ -11,7 +11,7 @@ from mcptasks.store.scripts import SCRIPTS
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, WORKER_WRITES, claimed, parked, queued, running
+from tests.support.tasks import ANN, WORKER_WRITES, claimed, ended, parked, queued, running
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +64,11 @@ async def _forget(store: TaskStore) -> Transition:
     return store.forget
 
 
+async def _purge(store: TaskStore) -> Transition:
+    task_id = (await ended(store)).task_id
+    return lambda: store.purge([task_id], 9_000_000_000_000)
+
+
 async def _reap(store: TaskStore) -> Transition:
     task_id = await queued(store)
     return lambda: store.reap(task_id)
@@ -92,6 +97,7 @@ TRANSITIONS: Final[dict[str, Callable[[TaskStore], Awaitable[Transition]]]] = {
     "count": _count,
     "find": _find,
     "forget": _forget,
+    "purge": _purge,
     "reap": _reap,
     "discard": _discard,
     **{name: _of_a_worker(name) for name in WORKER_WRITES},

@@ -1,0 +1,171 @@
+"""`mcptasks show ID`: one task, with all that is known of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mcptasks.cli.operating import Json, TaskId, console, on_fleet, plain, print_json, span, status_text
+from mcptasks.cli.task_table import progress_json
+from mcptasks.links import Artifact
+from mcptasks.model import Record
+from mcptasks.operations import Operations
+from mcptasks.store.registry import WorkerPulse
+from mcptasks.times import iso
+
+
+@dataclass(frozen=True)
+class Known:
+    """What there is of one task."""
+
+    task: Record
+    artifacts: list[Artifact]
+    #: The worker that has it, if that lives.
+    worker: WorkerPulse | None
+    now_ms: int
+
+
+def show(
+    task: TaskId,
+    result: Annotated[bool, typer.Option("--result", help="Its result, too, as the caller gets it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show one task: where it stands and runs, what it asks, and what came of it."""
+    known = on_fleet(lambda fleet: _look(fleet, task))
+    if as_json:
+        print_json(_as_json(known, with_result=result))
+        return
+    screen = console()
+    screen.print(_facts(known))
+    _show_questions(known, screen)
+    _show_artifacts(known, screen)
+    if result and known.task.result is not None:
+        screen.print("\nresult", style="bold")
+        typer.echo(json.dumps(known.task.result, indent=2))
+
+
+async def _look(fleet: Operations, task: str) -> Known:
+    record = await fleet.read(task)
+    artifacts = await fleet.artifacts(record.task_id) if record.artifacts else []
+    pulse = (await fleet.workers()).get(record.worker) if record.worker else None
+    return Known(record, artifacts, pulse, await fleet.now_ms())
+
+
+def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
+    task, pulse = known.task, known.worker
+    where = None if pulse is None else {"host": pulse.host, "pid": pulse.pid}
+    told = {
+        "id": task.task_id,
+        "tool": task.tool,
+        "owner": task.owner,
+        "status": task.status,
+        "reason": task.reason,
+        "message": task.status_message,
+        "progress": progress_json(task.progress),
+        "created": iso(task.created_ms),
+        "updated": iso(task.updated_ms),
+        "ttl_ms": task.ttl_ms,
+        "attempt": task.attempt,
+        "max_attempts": task.max_attempts,
+        "cancel_requested": task.cancel_requested,
+        "queue": task.queue,
+        "version": task.version,
+        "worker": task.worker,
+        "runs_on": where,
+        "questions": {
+            key: {**question, "answer_by": iso(task.answer_by_ms[key]) if key in task.answer_by_ms else None}
+            for key, question in task.questions.items()
+        },
+        "artifacts": [{"name": a.name, "size": a.size, "mime": a.mime, "sha256": a.sha256} for a in known.artifacts],
+        "error": task.error,
+    }
+    return {**told, "result": task.result} if with_result else told
+
+
+def _facts(known: Known) -> Table:
+    task = known.task
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+
+    def fact(name: str, said: str | Text) -> None:
+        if said:
+            grid.add_row(name, said if isinstance(said, Text) else Text(said))
+
+    fact("task", task.task_id)
+    fact("tool", plain(task.tool) + (f", version {plain(task.version, 80)}" if task.version else ""))
+    fact("owner", plain(task.owner) or "nobody: without authentication every caller is the same")
+    fact("status", status_text(task.status, _note(task)))
+    fact("message", plain(task.status_message or ""))
+    if task.progress is not None:
+        running = not task.status.terminal
+        fact("progress", ", ".join(filter(None, [task.progress.numbers, task.progress.estimate if running else ""])))
+    fact("created", _when(task.created_ms, known.now_ms))
+    fact("ended" if task.status.terminal else "updated", _when(task.updated_ms, known.now_ms))
+    fact("kept", _kept(task, known.now_ms))
+    fact("attempt", f"{task.attempt} of {task.max_attempts}")
+    fact("queue", plain(task.queue))
+    fact("worker", _where(known))
+    if task.error is not None:
+        fact("error", Text(f"{task.error.get('code')}: {plain(str(task.error.get('message', '')))}", "red"))
+    if task.result is not None:
+        kind = "a tool error" if task.result.get("isError") else "there"
+        fact("result", f"{kind}, {len(json.dumps(task.result)):,} bytes; --result shows it")
+    return grid
+
+
+def _note(task: Record) -> str:
+    told = str(task.reason).replace("_", " ") if task.reason not in (None, str(task.status)) else ""
+    return told or ("cancelling" if task.cancel_requested and not task.status.terminal else "")
+
+
+def _when(ms: int, now_ms: int) -> str:
+    return f"{iso(ms)} ({span(now_ms - ms)} ago)"
+
+
+def _kept(task: Record, now_ms: int) -> str:
+    if task.ttl_ms is None:
+        return "for ever"
+    if task.status.terminal:
+        return f"for {span(task.ttl_ms)} after its end, or longer where it was extended"
+    end_ms = task.created_ms + task.ttl_ms
+    return f"until {iso(end_ms)} (in {span(end_ms - now_ms)}); then it fails as expired"
+
+
+def _where(known: Known) -> str:
+    name, pulse = known.task.worker, known.worker
+    if name is None:
+        return ""
+    return (
+        f"{plain(name)} (pid {pulse.pid} on {plain(pulse.host)})" if pulse else f"{plain(name)}, which is not heard of"
+    )
+
+
+def _show_questions(known: Known, screen: Console) -> None:
+    task = known.task
+    if not task.questions:
+        return
+    screen.print("\nopen questions", style="bold")
+    for key, question in task.questions.items():
+        params: dict[str, Any] = question["params"]
+        said = plain(str(params.get("message", "")) or question["method"])
+        line = Text(f"  {plain(key)}  ", "cyan").append(said, "default")
+        if key in task.answer_by_ms:
+            line.append(f"  (in {span(task.answer_by_ms[key] - known.now_ms)} its time is up)", "yellow")
+        screen.print(line)
+        for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
+            screen.print(Text(f"      {plain(str(name))}: {plain(json.dumps(field), 200)}", "dim"))
+    screen.print(Text(f"  mcptasks answer {task.task_id[:10]}", "dim"))
+
+
+def _show_artifacts(known: Known, screen: Console) -> None:
+    if known.artifacts:
+        screen.print("\nartifacts", style="bold")
+    for one in known.artifacts:
+        screen.print(Text(f"  {plain(one.name) or '(its result)'}  {one.size:,} bytes  {plain(one.mime)}"))

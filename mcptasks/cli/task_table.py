@@ -1,0 +1,93 @@
+"""Tasks in rows: for people, with a bar where one moves, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mcptasks.cli.operating import plain, span, status_text
+from mcptasks.model import Status, label
+from mcptasks.progress import Progress
+from mcptasks.store.lists import Summary
+from mcptasks.times import iso
+
+
+def as_json(task: Summary) -> dict[str, Any]:
+    """The task as `--json` shows it; times in ISO 8601."""
+    return {
+        "id": task.task_id,
+        "tool": task.tool,
+        "owner": task.owner,
+        "status": task.status,
+        "reason": task.reason,
+        "message": task.status_message,
+        "progress": progress_json(task.progress),
+        "created": iso(task.created_ms),
+        "updated": iso(task.updated_ms),
+        "ttl_ms": task.ttl_ms,
+        "attempt": task.attempt,
+        "cancel_requested": task.cancel_requested,
+        "questions": task.questions,
+        "worker": task.worker,
+        "queue": task.queue,
+        "version": task.version,
+    }
+
+
+def progress_json(progress: Progress | None) -> dict[str, Any] | None:
+    """What a tool reported last, in numbers."""
+    if progress is None:
+        return None
+    told = {"done": progress.done, "total": progress.total, "message": progress.message}
+    return {**told, "rate_per_second": progress.rate, "left_s": progress.left_s}
+
+
+def table(tasks: Sequence[Summary], now_ms: int, *, bars: bool = False) -> Table:
+    """One row a task. `bars`: its progress as a bar, for a table that is painted again and again."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=bars)
+    for name in ("ID", "TOOL", "STATUS"):
+        grid.add_column(name, no_wrap=True)
+    grid.add_column("OWNER", no_wrap=True, overflow="ellipsis", max_width=20)
+    grid.add_column("AGE", no_wrap=True)
+    grid.add_column("RUN", no_wrap=True)
+    if bars:
+        grid.add_column("PROGRESS", no_wrap=True, width=20)
+    grid.add_column("" if bars else "PROGRESS", no_wrap=True, overflow="ellipsis", ratio=1 if bars else None)
+    for task in tasks:
+        cells: list[RenderableType] = [
+            label(task.task_id),
+            Text(plain(task.tool, 40)),
+            status_text(task.status, _note(task)),
+            Text(plain(task.owner)),
+            span(now_ms - task.created_ms),
+            str(task.attempt),
+        ]
+        grid.add_row(*cells, *([_bar(task)] if bars else []), Text(_said(task)))
+    return grid
+
+
+def _note(task: Summary) -> str:
+    if task.status.terminal:
+        return "" if task.reason in (None, str(task.status)) else str(task.reason).replace("_", " ")
+    notes = [f"{task.questions} open"] if task.questions else []
+    return ", ".join([*notes, *(["cancelling"] if task.cancel_requested else [])])
+
+
+def _said(task: Summary) -> str:
+    progress = task.progress
+    if progress is None or task.status.terminal or not progress.text:
+        return plain(task.status_message or "")
+    estimate = progress.estimate if task.status is Status.RUNNING else ""
+    return plain(f"{progress.text}{f', {estimate}' if estimate else ''}")
+
+
+def _bar(task: Summary) -> RenderableType:
+    fraction = None if task.progress is None else task.progress.fraction
+    if fraction is None or task.status.terminal:
+        return ""
+    return ProgressBar(total=1.0, completed=fraction, width=20)
