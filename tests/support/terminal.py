@@ -84,7 +84,7 @@ def terminal(*words: str, env: Mapping[str, str]) -> Generator[Terminal]:
     ours, theirs = os.openpty()
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("MCPTASKS_", "COLUMNS"))}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("MCPTASKS_", "COLUMNS", "LINES"))}
         process = subprocess.Popen(
             [sys.executable, "-m", "mcptasks.cli.main", *words],
             stdin=theirs,
