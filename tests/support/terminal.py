@@ -84,7 +84,8 @@ def terminal(*words: str, env: Mapping[str, str]) -> Generator[Terminal]:
     ours, theirs = os.openpty()
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("MCPTASKS_", "COLUMNS", "LINES"))}
+        others = ("MCPTASKS_", "COLUMNS", "LINES")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         process = subprocess.Popen(
             [sys.executable, "-m", "mcptasks.cli.main", *words],
             stdin=theirs,
