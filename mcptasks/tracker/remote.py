@@ -6,7 +6,7 @@ A driver checks shapes, never sizes: what is cut, refused or kept whole is decid
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -142,8 +142,10 @@ class Driver(Protocol):
         """
         ...
 
-    def listen(self, handles: Sequence[str]) -> AsyncIterator[tuple[str, Snapshot]]:
+    def listen(self, handles: Sequence[str]) -> AsyncGenerator[tuple[str, Snapshot]]:
         """Yields what the server tells of these tasks, by handle, until the stream breaks (RemoteUnavailable).
+
+        Close it (`aclosing`) when nobody listens any more: it holds a connection.
 
         Raises:
             PushUnavailable: at the first step, where the server has no such thing.
