@@ -34,6 +34,7 @@ _COMMANDS: Final = {
     "top": "top:top",
     "drain": "drain:drain",
     "admission": "admission:app",
+    "track": "track:app",
     "doctor": "doctor:doctor",
 }
 #: What they do not know they hand on.

@@ -217,3 +217,11 @@ class TrackPage:
     cursor: str | None
     #: Tasks in between that a newer mcptasks wrote: they are left out.
     newer: int = 0
+
+
+def checkable(question: Mapping[str, Any]) -> bool:
+    """The question is of a kind whose answers can be checked before they are stored."""
+    return question.get("method") in _KINDS and isinstance(question.get("params"), dict)
+
+
+_KINDS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})

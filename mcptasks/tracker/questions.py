@@ -17,7 +17,7 @@ from mcptasks.errors import BadAnswer, StoreUnavailable
 from mcptasks.model import label
 from mcptasks.store.changes import Change
 from mcptasks.tracker.errors import Unhandled
-from mcptasks.tracker.model import Delivery, EventKind, Tracked
+from mcptasks.tracker.model import Delivery, EventKind, Tracked, checkable
 from mcptasks.tracker.store.store import TrackStore
 
 log: Final = logging.getLogger("mcptasks.tracker")
@@ -86,7 +86,7 @@ class Questions:
         answer = await self._handler(task, key, question)
         if answer is None:
             return
-        with_it = checked({key: answer}, {key: question}) if known(question) else {key: answer}
+        with_it = checked({key: answer}, {key: question}) if checkable(question) else {key: answer}
         word = await self._store.answer(task.task_id, with_it)
         log.info("Task %s: the handler's answer: %s", label(task.task_id), word)
 
@@ -104,13 +104,6 @@ class Questions:
             if isinstance(exc, BadAnswer):
                 raise Unhandled(str(exc)) from exc
             raise Unhandled(f"the handler failed ({type(exc).__name__})") from exc
-
-
-def known(question: dict[str, Any]) -> bool:
-    """The question is of a kind whose answers can be checked here."""
-    return question.get("method") in ("elicitation/create", "sampling/createMessage", "roots/list") and isinstance(
-        question.get("params"), dict
-    )
 
 
 async def _stop(asked: dict[str, asyncio.Task[None]]) -> None:

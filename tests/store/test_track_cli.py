@@ -1,0 +1,147 @@
+"""`mcptasks track ...`: what it prints, what it stores, and its exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import redis
+from typer.testing import CliRunner, Result
+
+from mcptasks.cli.main import app
+from mcptasks.errors import ConfigurationError, MCPTasksError, UnknownTask
+from mcptasks.settings import Settings
+from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.store.store import TrackStore
+from tests.support.stub_server import StubServer
+from tests.support.tracking import ASK, DONE, TrackPeek, claimed, polled, tracked
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def _environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPTASKS_REDIS_URL", settings.redis_url)
+    monkeypatch.setenv("MCPTASKS_PREFIX", settings.prefix)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def stub() -> Generator[StubServer]:
+    """A task server."""
+    with StubServer() as server:
+        yield server
+
+
+def stored(settings: Settings, work: Callable[[TrackStore], Awaitable[T]]) -> T:
+    """What that does on the store, in a loop of its own."""
+
+    async def run() -> T:
+        store = TrackStore(settings, TrackOptions())
+        try:
+            return await work(store)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(run())
+
+
+def call(*argv: str) -> Result:
+    """The command's outcome."""
+    return CliRunner().invoke(app, ["track", *argv])
+
+
+def said(*argv: str) -> Any:
+    """The command's JSON."""
+    done = call(*argv, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_task_is_submitted_listed_shown_and_cancelled(settings: Settings, stub: StubServer, tmp_path: Path) -> None:
+    """From the command line alone; without a worker a cancel says so."""
+    servers = tmp_path / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"stub": {"url": stub.url, "mcptasks": {"driver": "tasks"}}}}))
+    submit = ("submit", "stub", "export", '{"n": 1}', "--servers", str(servers), "--key", "2026", "--notify", "hook")
+    task = said(*submit)
+    assert (task["status"], task["server"], task["consumers"]) == ("working", "stub", ["hook"])
+    assert said(*submit)["task_id"] == task["task_id"]
+    assert stub.asked("tools/call")[0].params["arguments"] == {"n": 1}
+    assert len(stub.asked("tools/call")) == 1
+    page = said("ps", "--status", "working", "--server", "stub")
+    assert [one["task_id"] for one in page["tasks"]] == [task["task_id"]]
+    assert said("ps", "--status", "failed") == {"tasks": [], "cursor": None}
+    assert said("show", task["task_id"][:8])["task_id"] == task["task_id"]
+    for argv in (("ps",), ("show", task["task_id"])):
+        assert task["task_id"][:10] in call(*argv).stdout
+    assert "no active tracker" in call("cancel", task["task_id"]).stdout
+    assert said("show", task["task_id"])["cancel_requested"] is True
+
+
+def test_submit_can_wait_for_the_end(settings: Settings, stub: StubServer, tmp_path: Path) -> None:
+    """Exit code 0 for completed; here the server answers at once."""
+    stub.plain["now"] = lambda arguments: DONE
+    servers = tmp_path / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"stub": {"url": stub.url, "mcptasks": {"driver": "tasks"}}}}))
+    done = call("submit", "stub", "now", "--servers", str(servers), "--wait", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["result"]["content"] == DONE["content"]
+
+
+def test_a_question_is_answered(settings: Settings) -> None:
+    """By its content, by a no, or by walking away; checked before it is stored."""
+    task_id = stored(settings, lambda store: tracked(store, status="input_required", questions={"a": ASK, "b": ASK}))
+    assert call("answer", task_id, "a", '{"ok": "maybe"}').exit_code == 1
+    assert call("answer", task_id, "a", '{"ok": true}').exit_code == 0
+    assert call("answer", task_id, "b", "--decline").exit_code == 0
+    shown = said("show", task_id)
+    assert (shown["questions"], sorted(shown["answers_to_deliver"])) == ({}, ["a", "b"])
+    assert call("answer", task_id, "b", "--decline").exit_code == 1
+
+
+def test_dead_letters_are_listed_and_replayed(settings: Settings, raw: redis.Redis) -> None:
+    """Until there are none."""
+
+    async def die(store: TrackStore) -> str:
+        task_id = await tracked(store, consumers=("hook",))
+        claim = await claimed(store, TrackPeek(raw, settings.prefix), task_id)
+        await store.observe(task_id, claim.token, polled("completed", result=DONE))
+        (delivery,) = (await store.take("hook", 1, 1_000)).deliveries
+        await store.undelivered(delivery, delay_ms=1, permanent=True, why="HTTP 410")
+        return task_id
+
+    task_id = stored(settings, die)
+    (letter,) = said("dead")
+    assert (letter["task_id"], letter["consumer"], letter["why"]) == (task_id, "hook", "HTTP 410")
+    assert "HTTP 410" in call("dead").stdout
+    assert "1 delivered again" in call("replay", task_id[:8]).stdout
+    assert said("dead") == []
+    assert isinstance(call("replay", task_id).exception, MCPTasksError)
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (("submit", "stub", "export", "{"), ConfigurationError),
+        (("submit", "stub", "export", "[]"), ConfigurationError),
+        (("submit", "stub", "export"), ConfigurationError),
+        (("answer", "x" * 32, "k"), ConfigurationError),
+        (("answer", "x" * 32, "k", "{}", "--decline"), ConfigurationError),
+        (("show", "x" * 32), UnknownTask),
+        (("cancel", "x" * 32), UnknownTask),
+        (("show", "abc"), UnknownTask),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else None,
+)
+def test_mistakes_are_told_by_kind(argv: tuple[str, ...], error: type[MCPTasksError]) -> None:
+    """Usage is 2 and everything else 1, which the one `main` of all commands sees to."""
+    assert type(call(*argv).exception) is error
+
+
+def test_an_exit_code_of_usage_comes_from_typer_too() -> None:
+    """An unknown status."""
+    assert call("ps", "--status", "lost").exit_code == 2
