@@ -173,7 +173,7 @@ def test_a_submitter_that_is_killed_during_its_call_leaves_one_task_that_is_trac
 
         async def held(writer: StreamWriter, seen: Seen) -> bool:
             """The server takes the call, and its answer stays with it."""
-            await cast("Any", stub)._result(seen)  # pyright: ignore[reportPrivateUsage]
+            await cast("Any", stub)._result(seen)
             await asyncio.sleep(30)
             return False
 
