@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record clean chaos
+.PHONY: help setup demo test test-slow test-all lint types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,9 @@ bench-recovery: setup ## How long a killed worker's job stands still, beside bar
 
 bench-record: setup ## Bytes of Redis per task, and a store with 1,000,000 ended ones beside a small one; exit 1 over a bound
 	$(BIN)/python -m benchmarks.record
+
+bench-tracker: setup ## 50,000 tracked tasks at ten-minute intervals on one worker; exit 1 over a bound
+	$(BIN)/python -m benchmarks.tracking
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/*/node_modules benchmarks/out tests/chaos/out

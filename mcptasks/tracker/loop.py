@@ -64,6 +64,13 @@ class TrackerLoop:
             await asyncio.gather(*running, return_exceptions=True)
             if self._pushes is not None:
                 await self._pushes.aclose()
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        lags = sorted(self.lags_ms)
+        if lags:
+            p50, p99 = lags[len(lags) // 2], lags[len(lags) * 99 // 100]
+            log.info("Tracking ends: of the last %d polls, due lag p50 %d ms, p99 %d ms", len(lags), p50, p99)
 
     async def _polling(self) -> None:
         while True:
