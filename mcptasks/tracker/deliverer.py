@@ -21,6 +21,8 @@ log: Final = logging.getLogger("mcptasks.tracker")
 _STORE_AWAY_S: Final = 1.0
 #: A delivery's lease is so much longer than the delivery.
 _LEASE_MORE_MS: Final = 15_000
+#: Tasks whose questions one process puts to its handler at a time.
+_PEOPLE: Final = 1_000
 #: What an attempt's end may wait for the store.
 _RECORD_AGAIN_S: Final = (0.2, 1, 3)
 
@@ -31,6 +33,8 @@ class Deliverer:
     def __init__(self, name: str, consumer: Consumer | Questions, store: TrackStore, options: TrackOptions) -> None:
         self.name, self._consumer, self._store, self._options = name, consumer, store, options
         self._running: set[asyncio.Task[None]] = set()
+        # A person takes hours, and holds little more than a place in this set.
+        self._slots = _PEOPLE if isinstance(consumer, Questions) else options.deliveries
 
     async def run(self) -> None:
         """Delivers until it is cancelled; what is under way then comes again, with its event id."""
@@ -50,7 +54,7 @@ class Deliverer:
 
     async def step(self) -> float:
         """What is owed now, and has room, is being delivered. Returns the seconds after which to look again."""
-        room = self._options.deliveries - len(self._running)
+        room = self._slots - len(self._running)
         longest = self._options.look_ms / 1000
         if room <= 0:
             return longest

@@ -24,8 +24,9 @@ log: Final = logging.getLogger("mcptasks.tracker")
 
 #: Between two attempts while the store is away.
 _STORE_AWAY_S: Final = 1.0
-#: A task of a server that has all its slots taken is due again after about this long.
+#: A task of a server that has all its slots taken is due again after about this long, the longer the more there are.
 _CROWDED_MS: Final = 1_000
+_CROWDED_MAX_MS: Final = 60_000
 #: How often what Redis has dropped is cleared out of the lists.
 _FORGET_S: Final = 60.0
 #: The most recent polls whose lag is remembered.
@@ -48,6 +49,8 @@ class TrackerLoop:
         self._me = f"{socket.gethostname()}:{os.getpid()}:{random.getrandbits(32):08x}"
         self._polls: set[asyncio.Task[None]] = set()
         self._by_server: Counter[str] = Counter()
+        #: Tasks that were put back, less those polled since: how long the queue at the server is, about.
+        self._crowd: Counter[str] = Counter()
         #: How late the polls were claimed, in ms, newest last.
         self.lags_ms: list[int] = []
 
@@ -118,11 +121,15 @@ class TrackerLoop:
     def _ended(self, task: asyncio.Task[None], server: str) -> None:
         self._polls.discard(task)
         self._by_server[server] -= 1
+        self._crowd[server] = max(0, self._crowd[server] - 1)
         if not task.cancelled() and (exc := task.exception()) is not None:
             log.error("A poll ended badly", exc_info=exc)
 
     async def _put_back(self, claim: Claimed) -> None:
-        delay_ms = int(_CROWDED_MS * (0.5 + random.random()))
+        server = claim.task.server
+        self._crowd[server] += 1
+        rounds = 1 + self._crowd[server] / self._options.polls_per_server
+        delay_ms = int(min(_CROWDED_MS * rounds, _CROWDED_MAX_MS) * (0.5 + random.random()))
         await self._store.release(claim.task.task_id, claim.token, delay_ms)
 
     async def _forgetting(self) -> None:

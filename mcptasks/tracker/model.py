@@ -65,6 +65,8 @@ class Intent:
     owner: str = ""
     #: Names of those who are to be told.
     consumers: tuple[str, ...] = ()
+    #: The caller can come again with the same id, because it follows from a key of his own.
+    repeatable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

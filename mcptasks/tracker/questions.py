@@ -27,6 +27,7 @@ QUESTIONS: Final = "questions"
 #: The lease of a delivery, and how often it is held.
 LEASE_MS: Final = 30_000
 _HOLD_S: Final = 10.0
+_STORE_AWAY_S: Final = 1.0
 
 Handler = Callable[[Tracked, str, dict[str, Any]], Awaitable[Any]]
 """Called with the task, the question's key and the question ({"method", "params"}). Returns its answer in the wire
@@ -62,9 +63,17 @@ class Questions:
         try:
             while True:
                 changed.clear()
-                task = await self._store.read(task_id)
+                try:
+                    task = await self._store.read(task_id)
+                    held = await self._store.hold(delivery, LEASE_MS)
+                except StoreUnavailable:
+                    # A person who is being asked does not notice; a lease that has run out is seen afterwards.
+                    await asyncio.sleep(_STORE_AWAY_S)
+                    continue
                 if task is None:
                     return delivery.revision
+                if held == "STALE":
+                    return None
                 await self._withdraw(asked, task)
                 for key, question in task.questions.items():
                     if key not in asked:
@@ -73,8 +82,6 @@ class Questions:
                 if all(one.done() for one in asked.values()):
                     self._check(asked)
                     return task.revision
-                if await self._store.hold(delivery, LEASE_MS) == "STALE":
-                    return None
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_HOLD_S):
                         await changed.wait()

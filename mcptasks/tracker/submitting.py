@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import anyio
 
@@ -73,7 +73,7 @@ class Submitter:
             StoreUnavailable: nothing was sent; or the handle could not be stored, and the remote task is cancelled.
         """
         driver = self._servers.driver(intent.server)
-        match await self._store.intend(intent, secrets.token_hex(8)):
+        match await self._intend(intent):
             case "EXISTS":
                 return await self._read(intent.task_id)
             case "CONFLICT":
@@ -93,6 +93,22 @@ class Submitter:
                 handle = accepted.result().handle
                 await self._see_to(self._compensate(driver, intent.task_id, handle, TrackStatus.FAILED))
             raise
+
+    async def _intend(self, intent: Intent) -> Literal["INTENDED", "EXISTS", "CONFLICT"]:
+        try:
+            return await self._store.intend(intent, secrets.token_hex(8))
+        except StoreUnavailable:
+            # It may be stored all the same, and the fleet would send what its caller was told has failed. With a key of
+            # his own he comes again, and finds it.
+            if not intent.repeatable:
+                self._in_background(self._forget(intent.task_id))
+            raise
+
+    async def _forget(self, task_id: str) -> None:
+        why = "The store did not confirm its intent; it was not sent"
+        await _until_done(
+            lambda: self._store.abandon(task_id, TrackStatus.FAILED, End.ABANDONED, why), "abandon", task_id
+        )
 
     def _spawn_sending(
         self, driver: Driver, intent: Intent, accepted: asyncio.Future[Accepted]
@@ -233,9 +249,7 @@ class Submitter:
 
     async def _see_to(self, work: Coroutine[Any, Any, Any]) -> None:
         """The work is done, or goes on in the background after a bounded time. No cancel interrupts it."""
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._seen_to)
+        task = self._in_background(work)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.compensation_ms / 1000
         with anyio.CancelScope(shield=True):
@@ -244,6 +258,12 @@ class Submitter:
                     await asyncio.wait([task], timeout=left)
                 except asyncio.CancelledError:  # a second one: the first is on its way out already
                     continue
+
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._seen_to)
+        return task
 
     def _seen_to(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)

@@ -123,6 +123,7 @@ class Tracker(TrackedTasks):
             key=task_id,
             owner=owner,
             consumers=tuple(dict.fromkeys(names)),
+            repeatable=key is not None,
         )
         return await self.submit_intent(intent)
 

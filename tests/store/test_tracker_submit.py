@@ -124,6 +124,26 @@ async def test_the_same_id_again_sends_nothing(front: Desk, driver: ScriptedDriv
     assert len(driver.named("submit")) == 1
 
 
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_an_intent_whose_storing_was_not_confirmed_is_not_sent_behind_its_callers_back(
+    front: Desk, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch, repeatable: bool
+) -> None:
+    """The script ran, and its answer was lost: with a key the caller comes again, without one it is abandoned."""
+    real = front.store.intend
+
+    async def lost(*args: Any) -> Any:
+        await real(*args)
+        raise StoreUnavailable("time-out")
+
+    monkeypatch.setattr(front.store, "intend", lost)
+    one = intent(server="stub", repeatable=repeatable)
+    with pytest.raises(StoreUnavailable):
+        await front.submitter.submit(one)
+    await front.submitter.aclose()
+    assert (await front.read(one.task_id)).status is (TrackStatus.INTENDED if repeatable else TrackStatus.FAILED)
+    assert driver.calls == []
+
+
 @covers("D1", "D01")
 async def test_a_handle_that_cannot_be_stored_is_cancelled_and_the_first_error_raised(
     front: Desk, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
