@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
+from mcptasks.cli.operating import on_fleet
 from mcptasks.errors import MCPTasksError
 from mcptasks.model import label
 from mcptasks.operations import Operations
@@ -35,25 +36,25 @@ def drain(
 
     A task that waits for a person is unfinished: it is waited for, or with --cancel cancelled.
     """
-    asyncio.run(_drain(duration_ms(timeout) if timeout else None, cancel, reason))
-
-
-async def _drain(timeout_ms: int | None, cancel: bool, reason: str) -> None:
-    console = Console(stderr=True)
-    async with Operations() as fleet:
-        await fleet.close_admission(reason)
-        if cancel:
-            console.print(f"{await fleet.cancel_all(reason)} tasks told to stop")
-        with console.status("") as line:
-            showing = asyncio.create_task(_show(fleet, line))
-            try:
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    await fleet.drained()
-            except TimeoutError:
-                raise NotDrained(_left(await fleet.active())) from None
-            finally:
-                showing.cancel()
+    timeout_ms = duration_ms(timeout) if timeout else None
+    on_fleet(lambda fleet: _drain(fleet, timeout_ms, cancel, reason))
     typer.echo("drained; admission is closed, `mcptasks admission open` opens it")
+
+
+async def _drain(fleet: Operations, timeout_ms: int | None, cancel: bool, reason: str) -> None:
+    console = Console(stderr=True)
+    await fleet.close_admission(reason)
+    if cancel:
+        console.print(f"{await fleet.cancel_all(reason)} tasks told to stop")
+    with console.status("") as line:
+        showing = asyncio.create_task(_show(fleet, line))
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await fleet.drained()
+        except TimeoutError:
+            raise NotDrained(_left(await fleet.active())) from None
+        finally:
+            showing.cancel()
 
 
 async def _show(fleet: Operations, line: Status) -> None:

@@ -13,8 +13,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from mcptasks.cli.shared_store import running_on
 from mcptasks.model import Status
 from mcptasks.operations import Operations
+from mcptasks.settings import Settings
 
 T = TypeVar("T")
 
@@ -32,22 +34,34 @@ STYLES: Final = {
     Status.CANCELLED: "dim",
 }
 
+#: Of what is read by `grep` and the like.
+_PIPE_WIDTH: Final = 200
+
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
 
 
 def on_fleet(call: Callable[[Operations], Awaitable[T]]) -> T:
-    """What the call came to, with a connection of its own to the store that the environment names."""
+    """What the call came to, with a connection of its own to the store that the environment names.
+
+    Where it names none, that is the embedded one of a `mcptasks dev` in this folder, if one runs.
+    """
+    settings = Settings.load()
+    if "redis_url" not in settings.model_fields_set and (url := running_on()):
+        settings = settings.model_copy(update={"redis_url": url})
 
     async def connected() -> T:
-        async with Operations() as fleet:
+        async with Operations(settings) as fleet:
             return await call(fleet)
 
     return asyncio.run(connected())
 
 
 def console() -> Console:
-    """Standard output, for people; as wide as its terminal."""
-    return Console(highlight=False)
+    """Standard output, for people; as wide as its terminal, and wide where it is none."""
+    screen = Console(highlight=False)
+    if not screen.is_terminal and "COLUMNS" not in os.environ:
+        screen.width = _PIPE_WIDTH
+    return screen
 
 
 def print_json(value: Any) -> None:

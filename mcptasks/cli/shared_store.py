@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from mcptasks.cli import steward
-from mcptasks.cli.embedded import HOST, STOP_MS, log_of, private
+from mcptasks.cli.embedded import FOLDER, HOST, STOP_MS, log_of, private
 from mcptasks.cli.spawn import spawn
 from mcptasks.errors import ConfigurationError, MCPTasksError, StoreUnavailable
 
@@ -48,7 +48,7 @@ class SharedValkey:
         """
         private(self.folder)
         with _alone(self.folder):
-            self._connection, word = self._join() or self._begin()
+            self._connection, word = _join(self.folder) or self._begin()
         if (refusal := self._refusal(word)) is not None:
             self._connection.close()
             raise refusal
@@ -83,20 +83,6 @@ class SharedValkey:
 
         threading.Thread(target=wait, name="watch-store", daemon=True).start()
 
-    def _join(self) -> tuple[socket.socket, dict[str, Any]] | None:
-        """Connected to the steward that there is; None: there is none, or it has just closed its door."""
-        try:
-            port = int((self.folder / steward.DOOR).read_text())
-            connection = socket.create_connection((HOST, port), timeout=DOOR_S)
-        except (OSError, ValueError):
-            return None
-        word = _heard(connection)
-        if word is None or word.get("folder") != str(self.folder):
-            connection.close()
-            return None
-        connection.settimeout(None)
-        return connection, word
-
     def _begin(self) -> tuple[socket.socket, dict[str, Any]]:
         """Connected to a new steward."""
         ours, theirs = socket.socketpair()
@@ -115,6 +101,30 @@ class SharedValkey:
                 f"give {self._target} a folder of its own with --data."
             )
         return None
+
+
+def _join(folder: Path) -> tuple[socket.socket, dict[str, Any]] | None:
+    """Connected to the steward that there is; None: there is none, or it has just closed its door."""
+    try:
+        port = int((folder / steward.DOOR).read_text())
+        connection = socket.create_connection((HOST, port), timeout=DOOR_S)
+    except (OSError, ValueError):
+        return None
+    word = _heard(connection)
+    if word is None or word.get("folder") != str(folder):
+        connection.close()
+        return None
+    connection.settimeout(None)
+    return connection, word
+
+
+def running_on(folder: Path = FOLDER) -> str | None:
+    """The URL of the embedded server that runs on the folder now, for whoever only looks; None: none does."""
+    if (joined := _join(folder.absolute())) is None:
+        return None
+    connection, word = joined
+    connection.close()
+    return word.get("url")
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:

@@ -102,10 +102,13 @@ def _facts(known: Known) -> Table:
     fact("tool", plain(task.tool) + (f", version {plain(task.version, 80)}" if task.version else ""))
     fact("owner", plain(task.owner) or "nobody: without authentication every caller is the same")
     fact("status", status_text(task.status, _note(task)))
-    fact("message", plain(task.status_message or ""))
+    if task.progress is None or task.progress.text != task.status_message:
+        fact("message", plain(task.status_message or ""))
     if task.progress is not None:
         running = not task.status.terminal
-        fact("progress", ", ".join(filter(None, [task.progress.numbers, task.progress.estimate if running else ""])))
+        fact(
+            "progress", plain(", ".join(filter(None, [task.progress.text, task.progress.estimate if running else ""])))
+        )
     fact("created", _when(task.created_ms, known.now_ms))
     fact("ended" if task.status.terminal else "updated", _when(task.updated_ms, known.now_ms))
     fact("kept", _kept(task, known.now_ms))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
@@ -15,6 +15,9 @@ from mcptasks.model import Status, label
 from mcptasks.progress import Progress
 from mcptasks.store.lists import Summary
 from mcptasks.times import iso
+
+#: What every task has, and nobody wants to see half of.
+_FIXED: Final = ("ID", "TOOL", "STATUS", "OWNER", "AGE", "RUN")
 
 
 def as_json(task: Summary) -> dict[str, Any]:
@@ -49,25 +52,26 @@ def progress_json(progress: Progress | None) -> dict[str, Any] | None:
 
 def table(tasks: Sequence[Summary], now_ms: int, *, bars: bool = False) -> Table:
     """One row a task. `bars`: its progress as a bar, for a table that is painted again and again."""
+    rows = [
+        (
+            Text(label(task.task_id)),
+            Text(plain(task.tool, 40)),
+            status_text(task.status, _note(task)),
+            Text(plain(task.owner, 20)),
+            Text(span(now_ms - task.created_ms)),
+            Text(str(task.attempt)),
+        )
+        for task in tasks
+    ]
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=bars)
-    for name in ("ID", "TOOL", "STATUS"):
-        grid.add_column(name, no_wrap=True)
-    grid.add_column("OWNER", no_wrap=True, overflow="ellipsis", max_width=20)
-    grid.add_column("AGE", no_wrap=True)
-    grid.add_column("RUN", no_wrap=True)
+    for place, name in enumerate(_FIXED):
+        # Only what the tools say is cut where the terminal is narrow; a part of an id is no use.
+        grid.add_column(name, no_wrap=True, min_width=max([len(name), *(len(row[place]) for row in rows)]))
     if bars:
         grid.add_column("PROGRESS", no_wrap=True, width=20)
     grid.add_column("" if bars else "PROGRESS", no_wrap=True, overflow="ellipsis", ratio=1 if bars else None)
-    for task in tasks:
-        cells: list[RenderableType] = [
-            label(task.task_id),
-            Text(plain(task.tool, 40)),
-            status_text(task.status, _note(task)),
-            Text(plain(task.owner)),
-            span(now_ms - task.created_ms),
-            str(task.attempt),
-        ]
-        grid.add_row(*cells, *([_bar(task)] if bars else []), Text(_said(task)))
+    for task, row in zip(tasks, rows, strict=True):
+        grid.add_row(*row, *([_bar(task)] if bars else []), Text(_said(task)))
     return grid
 
 

@@ -3,6 +3,7 @@ desktop client run the same command twice). The users are real processes, which 
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -15,9 +16,12 @@ from typing import Final, Literal
 import pytest
 from redis import Redis
 
-from mcptasks.cli.embedded import EmbeddedValkey
-from mcptasks.cli.shared_store import SharedValkey
+from mcptasks.cli.embedded import FOLDER, EmbeddedValkey
+from mcptasks.cli.main import main
+from mcptasks.cli.operating import on_fleet
+from mcptasks.cli.shared_store import SharedValkey, running_on
 from mcptasks.errors import ConfigurationError, StoreUnavailable
+from mcptasks.settings import Settings
 from tests.support.processes import Kin
 from tests.support.waiting import wait_until
 
@@ -224,3 +228,21 @@ def test_a_store_that_cannot_start_says_why(home: Home) -> None:
         SharedValkey(home.folder, TARGET),
     ):
         pass
+
+
+def test_whoever_only_looks_finds_the_store_and_keeps_it_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator's command in the folder of a `mcptasks dev`, with nothing set; the store may end all the same."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("MCPTASKS_")]:
+        monkeypatch.delenv(name)
+    assert running_on() is None
+    with SharedValkey(FOLDER, TARGET) as store:
+        assert running_on() == store.url != Settings().redis_url
+        on_fleet(lambda fleet: fleet.close_admission("moving house"))
+        monkeypatch.setattr(sys, "argv", ["mcptasks", "admission", "status"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert (ended.value.code, capsys.readouterr().out) == (0, "admission is closed: moving house; 0 unfinished\n")
+    assert running_on() is None
