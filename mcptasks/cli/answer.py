@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mcptasks.cli.form import NotThat, fields_of, fill, value_of
-from mcptasks.cli.operating import TaskId, console, on_fleet, plain
+from mcptasks.cli.operating import TaskId, console, on_fleet, plain, plain_lines
 from mcptasks.errors import BadAnswer
 from mcptasks.model import Record, label
 
@@ -105,7 +105,8 @@ def _asked(key: str, question: Mapping[str, Any], screen: Console) -> dict[str, 
     params = cast("dict[str, Any]", question["params"])
     if question["method"] != _ELICITATION:
         raise BadAnswer(f"{plain(key, 80)!r} is a {question['method']}, which no form is for; answer it with --json.")
-    screen.print(Text(plain(str(params.get("message", "")), 2_000), "bold cyan"))
+    for line in plain_lines(str(params.get("message", ""))):
+        screen.print(Text(line, "bold cyan"))
     if "url" in params:
         screen.print(Text(f"to be settled at {plain(str(params['url']), 2_000)}"))
     action = _choice("[bold]a[/]ccept, [bold]d[/]ecline or [bold]c[/]ancel?", ("accept", "decline", "cancel"), screen)

@@ -75,6 +75,12 @@ def plain(text: str, limit: int = 500) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
 
 
+def plain_lines(text: str, limit: int = 50) -> list[str]:
+    """The same of a text that has lines, as questions to people do; at most so many of them."""
+    lines = [plain(line.expandtabs(4)) for line in text.strip().splitlines()]
+    return lines if len(lines) <= limit else [*lines[: limit - 1], f"... and {len(lines) - limit + 1} lines more"]
+
+
 def status_text(status: Status, note: str = "") -> Text:
     """The status as people see it."""
     return Text(f"{status}{f' ({note})' if note else ''}", STYLES[status])

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mcptasks.cli.operating import Json, TaskId, console, on_fleet, plain, print_json, span, status_text
+from mcptasks.cli.operating import Json, TaskId, console, on_fleet, plain, plain_lines, print_json, span, status_text
 from mcptasks.cli.task_table import progress_json
 from mcptasks.links import Artifact
 from mcptasks.model import Record
@@ -157,11 +157,12 @@ def _show_questions(known: Known, screen: Console) -> None:
     screen.print("\nopen questions", style="bold")
     for key, question in task.questions.items():
         params: dict[str, Any] = question["params"]
-        said = plain(str(params.get("message", "")) or question["method"])
-        line = Text(f"  {plain(key)}  ", "cyan").append(said, "default")
+        head = Text(f"  {plain(key)}", "cyan")
         if key in task.answer_by_ms:
-            line.append(f"  (in {span(task.answer_by_ms[key] - known.now_ms)} its time is up)", "yellow")
-        screen.print(line)
+            head.append(f"  (in {span(task.answer_by_ms[key] - known.now_ms)} its time is up)", "yellow")
+        screen.print(head)
+        for line in plain_lines(str(params.get("message", "")) or question["method"]):
+            screen.print(Text(f"    {line}"))
         for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
             screen.print(Text(f"      {plain(str(name))}: {plain(json.dumps(field), 200)}", "dim"))
     screen.print(Text(f"  mcptasks answer {task.task_id[:10]}", "dim"))
