@@ -27,6 +27,7 @@ _HOMES: Final = {
     "gather": "runtime.gathering",
     "idempotency_key": "runtime.current",
     "input_timeout": "runtime.asking",
+    "note": "runtime.noting",
     "raise_if_cancelled": "runtime.current",
     "sleep": "runtime.sleeping",
     "sleep_until": "runtime.sleeping",

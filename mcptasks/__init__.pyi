@@ -8,6 +8,7 @@ from mcptasks.runtime.asking import input_timeout
 from mcptasks.runtime.current import attempt, cancelled, idempotency_key, raise_if_cancelled
 from mcptasks.runtime.extending import extend
 from mcptasks.runtime.gathering import gather
+from mcptasks.runtime.noting import note
 from mcptasks.runtime.retry import Retry
 from mcptasks.runtime.sleeping import sleep, sleep_until
 from mcptasks.runtime.steps import StepFailed, step
@@ -36,6 +37,7 @@ __all__ = [
     "gather",
     "idempotency_key",
     "input_timeout",
+    "note",
     "raise_if_cancelled",
     "sleep",
     "sleep_until",

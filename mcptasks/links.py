@@ -1,4 +1,4 @@
-"""Artifacts: what is known of one, and the URI under which a caller reads it."""
+"""Artifacts: what is known of one, and the URI under which a caller reads it; and the URI of a task's timeline."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ SIZE: Final = "mcptasks/size"
 RESULT_NAME: Final = ""
 
 _URI: Final = re.compile(rf"{URIS}(?P<task>[^/]+)/artifacts/(?P<sha256>[0-9a-f]{{64}})(\?(?P<query>.*))?")
+_TIMELINE: Final = re.compile(rf"{URIS}(?P<task>[^/]+)/timeline")
 _PART: Final = re.compile(r"(offset|length)=([0-9]{1,18})")
 
 
@@ -67,3 +68,14 @@ class Link(NamedTuple):
         parts = [_PART.fullmatch(part) for part in whole["query"].split("&")] if whole["query"] is not None else []
         span = {part[1]: int(part[2]) for part in parts if part}
         return cls(whole["task"], whole["sha256"], **span) if len(span) == len(parts) else None
+
+
+def timeline_uri(task_id: str) -> str:
+    """Where the task's caller reads its timeline. It holds the task's id: never log it."""
+    return f"{URIS}{task_id}/timeline"
+
+
+def timeline_task(uri: str) -> str | None:
+    """The id of the task whose timeline has this URI; None: it is no such URI."""
+    whole = _TIMELINE.fullmatch(uri)
+    return whole["task"] if whole is not None and is_task_id(whole["task"]) else None

@@ -197,7 +197,11 @@ class Record:
     status_message: str | None = None
     progress: Progress | None = None
     cancel_requested: bool = False
+    #: When the latest run was claimed; None: there was none.
+    started_ms: int | None = None
     worker: str | None = None
+    #: The worker that has it, or had it when it ended.
+    ran_on: str | None = None
     queue: str = ""
     #: So long after its claim a run is over, whatever it does; None: no limit.
     hard_limit_ms: int | None = None

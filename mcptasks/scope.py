@@ -7,6 +7,7 @@ from typing import Final
 
 from mcptasks.errors import AmbiguousTask, UnknownTask
 from mcptasks.model import Record, Status, is_task_id, label
+from mcptasks.observe.timeline import Timeline, timeline_of
 from mcptasks.store.lists import PREFIX_MIN, Counts, Page
 from mcptasks.store.store import TaskStore
 
@@ -78,6 +79,18 @@ class Scope:
         if record is None:
             raise UnknownTask(unknown(task_id))
         return record
+
+    async def timeline(self, task: str) -> Timeline:
+        """What happened to the task so far, by its id or the beginning of it. It stays until the task is gone.
+
+        Raises:
+            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `read`.
+        """
+        task_id = await self._whole(task)
+        told = await self._store.told(task_id, self._owner)
+        if told is None:
+            raise UnknownTask(unknown(task_id))
+        return timeline_of(told.record, told.noted, told.labels)
 
     async def _whole(self, task: str) -> str:
         """The whole id; whether there is such a task is known only where a beginning was given."""

@@ -21,7 +21,13 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.shared.dispatcher import DispatchContext
-from mcp_types import CallToolRequestParams, CallToolResult, Implementation, InputRequiredResult
+from mcp_types import (
+    LOG_LEVEL_META_KEY,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+)
 
 #: True inside a durable run. The handler chain below includes our own interceptor, which must let the run through.
 running: Final[ContextVar[bool]] = ContextVar("mcptasks_running", default=False)
@@ -119,11 +125,15 @@ def make_session(
 ) -> ServerSession:
     """The SDK's real session, talking through our channel instead of a connection.
 
+    Its log messages come from `info` on, or as the call wanted them: a task's timeline is told of them, not its client,
+    who would have to ask for them with the call.
+
     UNDOCUMENTED use of `ServerSession.__init__` and `Connection.from_envelope(outbound=)`, both exported. If they
     move: an own class with the public methods of `ServerSession` (the contract test lists them).
     """
     connection = Connection.from_envelope(version, client_info, capabilities, outbound=channel)
-    return ServerSession(cast("Any", channel), connection, request_meta=cast("Any", meta))
+    wanted = {LOG_LEVEL_META_KEY: "info", **(meta or {})}
+    return ServerSession(cast("Any", channel), connection, request_meta=cast("Any", wanted))
 
 
 def client_info_of(session: ServerSession) -> Implementation | None:

@@ -100,6 +100,7 @@ _BEHAVIOURS: Final = {
     "W3": "a run whose worker died is run again within its attempts, or failed; a live one is not robbed",
     "W4": "the limit that came first names the reason; a person's time counts against none; a stuck run frees its slot",
     "W5": "a cancel says what it did: ended it, asked for it, or came too late",
+    "W6": "a timeline per task: bounded, keeps its head, coalesces runs of progress, says how many were omitted",
     "W7": "what is large goes to files, with a reference and a summary; no id or name leads out of their place",
     "W8": "lists (newest first), counts and prefixes of ids show a caller his own; what has no owner, operators alone",
     "W9": "every record has a schema version, and a newer one is refused, never misread",

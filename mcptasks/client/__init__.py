@@ -16,10 +16,12 @@ from mcptasks.client.connect import Connection, connect
 from mcptasks.client.errors import TaskCancelled, TaskFailed, TaskRefused, TaskUnreachable
 from mcptasks.client.extension import TasksClient
 from mcptasks.client.handle import TaskHandle
+from mcptasks.observe.timeline import Entry, Timeline
 from mcptasks.progress import Progress
 
 __all__ = [
     "Connection",
+    "Entry",
     "Progress",
     "TaskCancelled",
     "TaskFailed",
@@ -27,6 +29,7 @@ __all__ = [
     "TaskRefused",
     "TaskUnreachable",
     "TasksClient",
+    "Timeline",
     "connect",
     "progress_bar",
 ]

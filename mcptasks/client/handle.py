@@ -16,7 +16,7 @@ from mcptasks.client.errors import not_shown
 from mcptasks.client.polling import Ear, Pause, Polls, pause, persist
 from mcptasks.client.push import Listener
 from mcptasks.client.questions import Answers, Questions
-from mcptasks.client.results import Reader, ReadsArtifacts, outcome
+from mcptasks.client.results import Reader, ReadsMore, outcome
 from mcptasks.model import label
 from mcptasks.progress import Progress
 from mcptasks.settings import MIB
@@ -36,7 +36,7 @@ class Watching:
     result_max: int = 64 * MIB
 
 
-class TaskHandle(ReadsArtifacts):
+class TaskHandle(ReadsMore):
     """A task that goes on by itself: dropping the handle, a time-out or the end of the connection never stop it.
 
     `TasksClient.start` and `TasksClient.attach` make handles. One handle may be used from several coroutines.

@@ -27,12 +27,14 @@ from mcp_types import (
     ReadResourceRequestParams,
     ReadResourceResult,
     ResourceLink,
+    TextResourceContents,
 )
 from pydantic import ValidationError
 
 from mcptasks.client.errors import TaskFailed, cancelled
-from mcptasks.links import SIZE, WHOLE_RESULT, Link
+from mcptasks.links import SIZE, WHOLE_RESULT, Link, timeline_uri
 from mcptasks.model import label
+from mcptasks.observe.timeline import Timeline
 from mcptasks.settings import MIB
 from mcptasks.wire import DetailedTask
 
@@ -136,6 +138,19 @@ class Reader:
         except (ValueError, ValidationError):
             raise _broken(link) from None
 
+    async def timeline(self, task_id: str) -> Timeline:
+        """The task's timeline, asked for once; raises as `TaskHandle.timeline`."""
+        request = ReadResourceRequest(params=ReadResourceRequestParams(uri=timeline_uri(task_id)))
+        answer = await self._session.send_request(request, ReadResourceResult, self._timeout_s)
+        match answer.contents:
+            case [TextResourceContents(text=text)]:
+                with suppress(ValueError):
+                    return Timeline.read(json.loads(text))
+            case _:
+                pass
+        what = f"What the server sends is not the timeline of task {label(task_id)}"
+        raise TaskFailed(PARSE_ERROR, what, task_id=task_id)
+
     async def _part(self, link: Link) -> tuple[bytes, int]:
         request = ReadResourceRequest(params=ReadResourceRequestParams(uri=link.uri))
         answer: ReadResourceResult = await self._ask(
@@ -150,8 +165,10 @@ class Reader:
         raise _broken(link)
 
 
-class ReadsArtifacts(ABC):
-    """What a task's handle does with the files that the tool handed out."""
+class ReadsMore(ABC):
+    """What a task's handle reads beside the task: the files that the tool handed out, and the timeline."""
+
+    task_id: str
 
     @abstractmethod
     async def result(self, timeout: float | None = None) -> CallToolResult:
@@ -184,6 +201,17 @@ class ReadsArtifacts(ABC):
             Exception: as `read`.
         """
         return await self._reader.save(link, path)
+
+    async def timeline(self) -> Timeline:
+        """What happened to the task so far, asked once, of servers that tell it (mcptasks); until the task is gone.
+
+        Without a task, where the server answered at once, it is empty.
+
+        Raises:
+            MCPError: -32602 for an unknown, expired or foreign task, and whatever else the server answers.
+            TaskFailed: what the server sends is no timeline.
+        """
+        return await self._reader.timeline(self.task_id) if self.task_id else Timeline(())
 
 
 def _broken(link: Link) -> TaskFailed:

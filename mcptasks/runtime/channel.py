@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import anyio
 from mcp.shared.dispatcher import CallOptions
@@ -28,6 +28,7 @@ from mcptasks.policy import Policy
 from mcptasks.runtime.asking import limit_of
 from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.lanes import current_lane
+from mcptasks.runtime.log_lines import log_line
 from mcptasks.runtime.progress import Reporter
 from mcptasks.runtime.replay import Replay, question_label
 
@@ -167,7 +168,17 @@ class TaskChannel:
         raise Parked(call.name)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Dropped: progress and log notifications are not for tasks (SEP-2663), and nobody listens here for others."""
+        """A log message stands in the timeline, unless an earlier pass already told it; everything else is dropped.
+
+        Progress and log notifications are not for the clients of tasks (SEP-2663), and nobody listens here for others.
+        """
+        if method == "notifications/message":
+            self.remark("log", log_line(params or {}))
+
+    def remark(self, word: Literal["log", "note"], text: str) -> None:
+        """It stands in the timeline, unless an earlier pass already told it. `text` is JSON."""
+        if not (self._replay.replaying or self.parked):
+            self._reporter.remark(word, text)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """The progress becomes the task's status message, unless an earlier pass already told it.

@@ -1,4 +1,4 @@
-"""A tool's progress on its way to the store: the newest wins, one write at a time, a tool never waits for it."""
+"""What a tool says on its way to the store: of progress the newest wins, and a tool never waits for it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Claim, label
 from mcptasks.progress import Progress
 from mcptasks.store.store import TaskStore
+from mcptasks.store.timeline import Remark
 
 log: Final = logging.getLogger("mcptasks.runtime")
 
 #: Between two writes. Clients poll far slower; a tool that reports every row must not write every row.
 _INTERVAL_S: Final = 0.1
 
+#: Remarks that wait to be written; a timeline has no room for more.
+_REMARKS_MAX: Final = 256
+
 #: How many reports a rate is taken from, how far they are apart at least, and how far the first and the last.
 _SAMPLES: Final = 16
 _APART_S: Final = 0.5
 _ENOUGH_S: Final = 1.0
+
+
+_Said: TypeAlias = tuple[float, Literal["log", "note"], str]
 
 
 class Pace:
@@ -43,13 +50,13 @@ class Pace:
 
 
 class Reporter:
-    """The progress of one run."""
+    """The progress and the remarks of one run: one write at a time for both, so many a second at most."""
 
-    def __init__(self, store: TaskStore, claim: Claim, now_s: Callable[[], float]) -> None:
-        """`now_s`: seconds that the tool has worked."""
+    def __init__(self, store: TaskStore, claim: Claim, now_s: Callable[[], float], clock: Callable[[], float]) -> None:
+        """`now_s`: seconds that the tool has worked; `clock`: seconds that always go."""
         self._store = store
         self._claim = claim
-        self._now_s, self._pace = now_s, Pace()
+        self._now_s, self._pace, self._clock = now_s, Pace(), clock
         # A replay climbs the same stairs again; only what is above the highest step is news.
         self._high = claim.progress if claim.progress is not None else float("-inf")
         journal = claim.journal
@@ -57,7 +64,13 @@ class Reporter:
         # these very words, whatever it says on the step was said before.
         self._climbing = claim.progress is not None and not (journal.asked or journal.steps or journal.timers)
         self._latest: Progress | None = None
+        #: How many reports the latest stands for.
+        self._reports = 0
+        #: What was said when, oldest first, and how much of it there was no room for.
+        self._remarks = deque[_Said]()
+        self._omitted = 0
         self._writer: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """This progress will be written, unless a newer one comes first."""
@@ -72,31 +85,68 @@ class Reporter:
         self._climbing = False
         self._high = done
         self._latest = replace(told, rate=self._pace.rate(self._now_s(), done))
+        self._reports += 1
+        self._wake()
+
+    def remark(self, word: Literal["log", "note"], text: str) -> None:
+        """This will be written. `text` is JSON."""
+        self._remarks.append((self._clock(), word, text))
+        while len(self._remarks) > _REMARKS_MAX:
+            self._remarks.popleft()
+            self._omitted += 1
+        self._wake()
+
+    async def flush(self) -> None:
+        """What was said is written."""
+        await self._write_once()
+
+    async def close(self) -> None:
+        """No writer is left behind, and what was remarked is written; the end says more than the last progress."""
+        self._latest = None
+        async with self._writing:
+            if self._writer is not None:
+                self._writer.cancel()
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+        await self._write_once()
+
+    @property
+    def _pending(self) -> bool:
+        return self._latest is not None or bool(self._remarks)
+
+    def _wake(self) -> None:
         if self._writer is None or self._writer.done():
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
-    async def flush(self) -> None:
-        """What was reported is written."""
-        if self._writer is not None:
-            await asyncio.wait([self._writer])
-        if self._latest is not None:
-            await self._write_once()
-
-    async def close(self) -> None:
-        """No writer is left behind; the end of the task says more than its last progress."""
-        if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.wait([self._writer])
-
     async def _write(self) -> None:
-        while self._latest is not None:
-            await self._write_once()
+        while await self._write_once():
             await asyncio.sleep(_INTERVAL_S)
+            if not self._pending:
+                return
 
-    async def _write_once(self) -> None:
-        assert self._latest is not None
-        latest, self._latest = self._latest, None
-        try:
-            await self._store.progress(self._claim, latest.text, latest.done, latest.total, latest.rate)
-        except StoreUnavailable as exc:
-            log.warning("Task %s: progress is not stored: %s", label(self._claim.task_id), exc)
+    async def _write_once(self) -> bool:
+        """All that there is was written; False: the store does not answer. Progress is lost then, remarks wait."""
+        async with self._writing:
+            if not self._pending:
+                return True
+            latest, reports, self._latest, self._reports = self._latest, self._reports, None, 0
+            remarks, omitted, self._remarks, self._omitted = self._remarks, self._omitted, deque(), 0
+            said = self._said(remarks, omitted)
+            try:
+                if latest is None:
+                    await self._store.note(self._claim, said)
+                else:
+                    of = latest.text, latest.done, latest.total, latest.rate
+                    await self._store.progress(self._claim, *of, reports=reports, remarks=said)
+            except StoreUnavailable as exc:
+                what, name = "what the tool says" if latest is None else "progress", label(self._claim.task_id)
+                log.warning("Task %s: %s is not stored: %s", name, what, exc)
+                self._omitted += omitted
+                self._remarks.extendleft(reversed(remarks))
+                return False
+            return True
+
+    def _said(self, remarks: Iterable[_Said], omitted: int) -> list[Remark]:
+        now_s = self._clock()
+        said = [Remark(max(0, int((now_s - at_s) * 1000)), word, text) for at_s, word, text in remarks]
+        return [Remark(said[0].age_ms, "omitted", str(omitted)), *said] if omitted else said

@@ -125,7 +125,10 @@ class Replay:
 
     def note(self, question: Question) -> str:
         """What is stored with the question: digest, place, and a few words of it."""
-        return self._notes.get(question.key) or digest(question.method, question.params)
+        if question.key in self._notes:
+            return self._notes[question.key]
+        # A question that the tool returned has no place.
+        return f"{digest(question.method, question.params)}  {question_label(question.method, question.params)}"
 
     def take(self, key: str) -> Any | None:
         """The recorded answer, or None."""

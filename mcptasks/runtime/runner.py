@@ -78,7 +78,7 @@ class Run:
             submission=submission,
             policy=self._policy,
             interrupt=self.interrupt,
-            reporter=Reporter(self._store, claim, lambda: self.interrupt.now_s),
+            reporter=Reporter(self._store, claim, lambda: self.interrupt.now_s, self._clock.time),
             shelf=Shelf(self._store, claim),
             now_ms=self._now_ms,
         )

@@ -1,5 +1,7 @@
 """`resources/read` of artifacts: to their task's caller, on any server of the fleet, in parts where they are large.
 
+A task's timeline is read the same way, whole.
+
 The SDK serves the method for the server's own resources. Here what has our URI is led to a handler of ours; no list of
 resources or templates names an artifact, because lists are everybody's.
 """
@@ -19,13 +21,14 @@ from mcp.server.mcpserver import MethodBinding
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestParams
 
-from mcptasks.links import SIZE, URIS, WHOLE_RESULT, Artifact, Link
+from mcptasks.links import SIZE, URIS, WHOLE_RESULT, Artifact, Link, timeline_task
 from mcptasks.model import Record
+from mcptasks.observe.timeline import timeline_of
 from mcptasks.server.owner import OwnerOf, owner_of
 from mcptasks.server.refusals import answering
 from mcptasks.store.files import BLOCK
 from mcptasks.store.store import TaskStore
-from mcptasks.strict_json import clean
+from mcptasks.strict_json import clean, dumps
 from mcptasks.wire import MODERN
 
 log: Final = logging.getLogger("mcptasks.server")
@@ -78,6 +81,10 @@ class Artifacts:
         """
         link = Link.parse(params.uri)
         owner = await owner_of(self._owner, ctx)
+        # What has a URI of an artifact never changes, but it may be gone, or its caller not be one any more.
+        fresh = {"ttlMs": 0, "cacheScope": "private"} if ctx.protocol_version in MODERN else {}
+        if (task_id := timeline_task(params.uri)) is not None:
+            return {"contents": [await self._timeline(params.uri, task_id, owner)], **fresh}
         artifact = None if link is None else await self._find(link, owner)
         if link is None or artifact is None:
             raise _unknown(params.uri)
@@ -91,8 +98,6 @@ class Artifacts:
             contents["text"] = text
         else:
             contents["blob"] = base64.b64encode(data).decode()
-        # What has this URI never changes, but it may be gone, or its caller not be one any more.
-        fresh = {"ttlMs": 0, "cacheScope": "private"} if ctx.protocol_version in MODERN else {}
         return {"contents": [contents], **fresh}
 
     async def whole(self, record: Record) -> dict[str, Any]:
@@ -115,6 +120,13 @@ class Artifacts:
         async for block in self._blocks(link, artifact):
             gathered += block
         return await anyio.to_thread.run_sync(json.loads, gathered)
+
+    async def _timeline(self, uri: str, task_id: str, owner: str) -> dict[str, Any]:
+        told = await answering(lambda: self.store.told(task_id, owner))
+        if told is None:
+            raise _unknown(uri)
+        timeline = timeline_of(told.record, told.noted, told.labels)
+        return {"uri": uri, "mimeType": "application/json", "text": dumps(timeline.told(), "The timeline")}
 
     async def _find(self, link: Link, owner: str) -> Artifact | None:
         found = await answering(lambda: self.store.artifacts(link.task_id, owner))

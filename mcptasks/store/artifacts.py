@@ -46,6 +46,7 @@ class ArtifactTransitions(Transitions):
                 "size": artifact.size,
                 "file": artifact.file,
                 "said": self._said(claim.task_id, names[0], artifact),
+                "noted": None if unbound else self.noted(claim.task_id, artifact.name),
                 "names": names,
                 "total_max": None if unbound else settings.artifacts_total_max,
                 "count_max": None if unbound else settings.artifacts_max,

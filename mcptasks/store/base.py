@@ -11,6 +11,7 @@ from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection
 from mcptasks.store.keys import Keys
 from mcptasks.store.seal import Seal
+from mcptasks.strict_json import clean
 
 #: The keys that end together with their task.
 TASK_KEYS: Final = ("task", "call", "journal", "result")
@@ -18,6 +19,10 @@ TASK_KEYS: Final = ("task", "call", "journal", "result")
 
 #: Tasks of which one script clears the indexes at most, once Redis has dropped their keys: some milliseconds.
 FORGET_BATCH: Final = 200
+
+
+#: Characters of one text in a timeline.
+NOTED_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,19 @@ class Transitions:
         """Indexes of the fleet, by the names that the scripts' headers use."""
         return {name: getattr(self.keys, name) for name in names}
 
+    def noted(self, task_id: str, text: str) -> str:
+        """The text as it is to be stored in the task's timeline."""
+        return self.seal.seal(task_id, "timeline", cut(text))
+
     async def run_script(self, name: str, keys: dict[str, Any], args: dict[str, Any]) -> list[Any]:
         """The script's answer, its first item one of the words its header lists."""
         async with self.connection.turn():
             return await self.connection.runner.run(name, keys, args)
+
+
+def cut(text: str) -> str:
+    """The text as a timeline has room for it."""
+    return clean(text if len(text) <= NOTED_MAX else text[: NOTED_MAX - 1] + "\u2026")
 
 
 def hint_for(

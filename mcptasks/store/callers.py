@@ -222,6 +222,7 @@ class CallerTransitions(Transitions):
                 "operator": "1" if owner is None else "",
                 "wakes": self.keys.wakes,
                 "message": message,
+                "said": None if reason is None else self.noted(task_id, reason),
             },
         )
         if reply[0] == "NEWER":

@@ -11,6 +11,7 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | task:{id}:journal          | hash  | asked `k:`, answers `a:`, steps `s:`, timers `t:`, guard `mrtr`  |
 | task:{id}:artifacts        | hash  | name of an artifact -> its digest, size, file and kind            |
 | task:{id}:result           | text  | its result or error (JSON), once it has ended                    |
+| task:{id}:timeline         | list  | what happened, where the record does not tell it by itself       |
 | idem:<sha256>              | text  | task id and arguments digest of an idempotency key               |
 | unsent                     | zset  | task that waits for a worker or a time -> its (next) message     |
 | leases                     | zset  | running task -> when its worker is taken for dead                |
@@ -73,6 +74,10 @@ class Keys:
     def result(self, task_id: str) -> str:
         """What came of it."""
         return f"{self.task(task_id)}:result"
+
+    def timeline(self, task_id: str) -> str:
+        """What happened to it."""
+        return f"{self.task(task_id)}:timeline"
 
     def idem(self, owner: str, tool: str, key: str) -> str:
         """One idempotency key, scoped to caller and tool; hashed, because callers choose it freely."""

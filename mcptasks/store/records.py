@@ -66,6 +66,7 @@ def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
         status_message=fields.get("msg") or None,
         progress=read_progress(fields),
         created_ms=int(fields["created"]),
+        started_ms=int(fields["started"]) if "started" in fields else None,
         updated_ms=int(fields["updated"]),
         ttl_ms=int(fields["ttl"]) if fields["ttl"] else None,
         poll_ms=int(fields["poll_parked" if questions else "poll"]),
@@ -75,6 +76,7 @@ def read_record(stored: Mapping[str, str], seal: Seal) -> Record:
         max_attempts=int(fields["max_attempts"]),
         cancel_requested=fields.get("cancel") == "1",
         worker=fields.get("worker") or None,
+        ran_on=fields.get("worker") or fields.get("ran") or None,
         queue=fields["queue"],
         hard_limit_ms=int(fields["hard_limit"]) if fields["hard_limit"] else None,
         questions=questions,
@@ -109,7 +111,9 @@ def read_journal(task_id: str, stored: Mapping[str, str], seal: Seal) -> Journal
     fields = seal.open_all(task_id, stored)
     guard = json.loads(fields["mrtr"]) if fields.get("mrtr") else None
     return Journal(
-        asked={name[2:]: _note(task_id, name, note, seal) for name, note in fields.items() if name.startswith("k:")},
+        asked={
+            name[2:]: read_note(task_id, name, note, seal) for name, note in fields.items() if name.startswith("k:")
+        },
         answers={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("a:")},
         steps={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("s:")},
         timers={name[2:]: text for name, text in fields.items() if name.startswith("t:")},
@@ -123,7 +127,8 @@ def seal_note(task_id: str, name: str, note: str, seal: Seal) -> str:
     return f"{digest}{space}{seal.seal(task_id, name, rest)}"
 
 
-def _note(task_id: str, name: str, stored: str, seal: Seal) -> str:
+def read_note(task_id: str, name: str, stored: str, seal: Seal) -> str:
+    """The note that `seal_note` made this of."""
     digest, space, rest = stored.partition(" ")
     return f"{digest}{space}{seal.open(task_id, name, rest)}"
 

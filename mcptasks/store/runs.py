@@ -1,4 +1,4 @@
-"""The transitions of the worker's side: claim, renew, progress, ask, sleep, park, step, finish, retry, defer, release.
+"""The transitions of the worker's side: claim, renew, ask, sleep, park, step, finish, retry, defer, release.
 
 Every one of them carries the run's fencing token. A run that lost its claim is told so (STALE, TERMINAL or GONE) and
 has changed nothing.
@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 from mcptasks.model import Claim, Guard, Hint, Journal, Question, Reason, Status, Timer
-from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, hint_for, put_off_hint
+from mcptasks.store.base import TASK_KEYS, Next, Transitions, countdown_hint, cut, hint_for, put_off_hint
 from mcptasks.store.records import claim_of, read_claim, read_journal, seal_guard, seal_note
 from mcptasks.strict_json import clean, dumps
 from mcptasks.times import InputLimit
@@ -70,22 +70,6 @@ class RunTransitions(Transitions):
             {"lease_ms": self.settings.lease_ms, "runs": [part for run in flat for part in run]},
         )
         return reply[1:]
-
-    async def progress(
-        self, claim: Claim, message: str, progress: float, total: float | None, rate: float | None = None
-    ) -> str:
-        """The client sees this: SAVED | SAME | STALE | TERMINAL | GONE.
-
-        `rate`: of `progress` per second, for as long as this run works on the task; None: not known.
-        """
-        args = {
-            "token": claim.token,
-            "message": self.seal.seal_again(claim.task_id, "msg", clean(message)),
-            "progress": progress,
-            "total": total,
-            "rate": None if rate is None else f"{rate:.4g}",
-        }
-        return (await self.run_script("progress", self.own(claim.task_id, "task"), args))[0]
 
     async def ask(
         self, claim: Claim, questions: Sequence[tuple[Question, str]], *, guard: Guard | None, hold: bool
@@ -182,7 +166,8 @@ class RunTransitions(Transitions):
     async def step(self, claim: Claim, name: str, value: str) -> tuple[str, str]:
         """The step's result (JSON) is recorded: RECORDED | KNOWN, and the result that stands | a refusal."""
         place = claim.task_id, f"s:{name}"
-        args = {"token": claim.token, "name": name, "value": self.seal.seal(*place, value)}
+        said = self.noted(claim.task_id, name)
+        args = {"token": claim.token, "name": name, "value": self.seal.seal(*place, value), "said": said}
         reply = await self.run_script("step", self.own(claim.task_id, "task", "journal"), args)
         return reply[0], self.seal.open(*place, reply[1]) if reply[0] == "KNOWN" else value
 
@@ -226,6 +211,7 @@ class RunTransitions(Transitions):
                 "task_id": claim.task_id,
                 "token": claim.token,
                 "message": self._message(claim.task_id, message),
+                "said": self.noted(claim.task_id, message),
                 "error": self.seal.seal(claim.task_id, "error", error),
                 "resend_ms": settings.resend_ms,
                 "countdown_max_ms": max(settings.countdowns_ms, default=0),
@@ -249,6 +235,7 @@ class RunTransitions(Transitions):
                 "task_id": claim.task_id,
                 "token": claim.token,
                 "waiting": clean(waiting),
+                "said": cut(waiting),
                 "message": clean(str(error["message"])),
                 "error": dumps(error, "The error"),
                 "delays": self.settings.deferrals_ms,
@@ -277,10 +264,11 @@ class RunTransitions(Transitions):
     def _message(self, task_id: str, text: str) -> str:
         return self.seal.seal(task_id, "msg", clean(text))
 
-    def _asked(self, task_id: str, question: Question, note: str) -> tuple[str, str, str, str]:
+    def _asked(self, task_id: str, question: Question, note: str) -> tuple[str, str, str, str, str]:
         key, text = question.key, dumps(question.request, "The question")
         noted = seal_note(task_id, f"k:{key}", note, self.seal)
-        return key, noted, self.seal.seal(task_id, f"q:{key}", text), self._limit(task_id, question.limit)
+        sealed = self.seal.seal(task_id, f"q:{key}", text)
+        return key, question.method, noted, sealed, self._limit(task_id, question.limit)
 
     def _limit(self, task_id: str, limit: InputLimit | None) -> str:
         if limit is None:

@@ -16,6 +16,7 @@ from mcptasks.store.lists import ListTransitions
 from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.retention import RetentionTransitions
 from mcptasks.store.runs import RunTransitions
+from mcptasks.store.timeline import TimelineTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
 
 
@@ -28,6 +29,7 @@ class TaskStore(
     RegistryTransitions,
     ListTransitions,
     RetentionTransitions,
+    TimelineTransitions,
 ):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 

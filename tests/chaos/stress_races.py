@@ -77,6 +77,7 @@ def _endings(
     moved = copy.copy(life)
     for name in ("open", "asked", "answers", "limits", "steps", "timers", "files", "places"):
         setattr(moved, name, dict(getattr(life, name)))
+    moved.timeline = list(life.timeline)
     if moves[now].expect(moved, at) != answers[now]:
         return
     if not left:

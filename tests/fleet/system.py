@@ -327,8 +327,11 @@ class Fleet:
         """Keys without an expiry, besides the broker's own bookkeeping, which its queues bound."""
         keys = [str(key) for key in self.raw.scan_iter()]
         brokers = ("_kombu.binding", "unacked")
-        mine = [key for key in keys if not any(name in key for name in brokers) and self.raw.type(key) != "list"]
+        mine = [key for key in keys if not any(name in key for name in brokers) and not self._is_queue(key)]
         return [key for key in mine if self.raw.ttl(key) == -1]
+
+    def _is_queue(self, key: str) -> bool:
+        return self.raw.type(key) == "list" and not key.startswith(f"{self.prefix}task:")
 
     @property
     def queue(self) -> str:
@@ -394,7 +397,7 @@ class Fleet:
     def drop_messages(self) -> None:
         """No message is left in the broker, wherever Celery keeps them."""
         for key in self.raw.scan_iter(f"{self.prefix}*"):
-            if self.raw.type(key) == "list" or "unacked" in str(key):
+            if self._is_queue(str(key)) or "unacked" in str(key):
                 self.raw.delete(key)
 
     def await_status(self, task: TaskHandle, status: str) -> Record:

@@ -185,6 +185,8 @@ def contents(raw: redis.Redis, key: str) -> Any:
             return raw.hgetall(key)
         case "zset":
             return raw.zrange(key, 0, -1)
+        case "list":
+            return raw.lrange(key, 0, -1)
         case _:
             return raw.get(key)
 

@@ -71,7 +71,7 @@ async def test_every_key_of_an_unfinished_task_dies_at_one_moment_which_nothing_
     await store.renew([(task_id, 2)])
     await store.release(again)
     assert one_end(peek, task_id) == planned
-    assert len(peek.stored(task_id).expires) == 4
+    assert len(peek.stored(task_id).expires) == 5
 
 
 @covers("P33", "R7")
@@ -89,8 +89,8 @@ async def test_an_ended_task_is_kept_one_more_ttl_as_one_unit(store: TaskStore, 
         case _:
             peek.expire(task_id)
             await store.reap(task_id)
-    # Record, journal and idempotency key, and the payload where there is one; what was called is gone.
-    assert len(peek.stored(task_id).expires) == (3 if how == "cancelled" else 4)
+    # Record, journal, timeline and idempotency key, and the payload where there is one; what was called is gone.
+    assert len(peek.stored(task_id).expires) == (4 if how == "cancelled" else 5)
     assert one_end(peek, task_id) == int(peek.field(task_id, "updated") or 0) + store.settings.ttl_ms
 
 

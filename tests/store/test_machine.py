@@ -44,6 +44,7 @@ from tests.support.moves import (
     Renew,
     Ripen,
     RunOut,
+    Say,
     Sleep,
     Step,
     Take,
@@ -81,6 +82,7 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
     Sleep: "sleep",
     Park: "park",
     Step: "step",
+    Say: "note",
     Finish: "finish",
     TryLater: "retry",
     PutOff: "defer",
@@ -271,13 +273,15 @@ class TaskMachine(RuleBasedStateMachine):
         timers = tuple((f"sleep#{n}", *times[n]) for n in sorted(names))
         self.happen(Sleep(self.life.token + offset, timers, hold))
 
-    @rule(offset=TOKENS, kind=st.sampled_from([Renew, Tell, Step]), number=st.integers(1, 2))
-    def report(self, offset: int, kind: type[Renew | Tell | Step], number: int) -> None:
+    @rule(offset=TOKENS, kind=st.sampled_from([Renew, Tell, Tell, Say, Step]), number=st.integers(1, 2))
+    def report(self, offset: int, kind: type[Renew | Tell | Say | Step], number: int) -> None:
         token = self.life.token + offset
         if kind is Renew:
             self.happen(Renew(token))
         elif kind is Tell:
             self.happen(Tell(token, f"At {number}", number + 0.5))
+        elif kind is Say:
+            self.happen(Say(token, str(number)))
         else:
             self.happen(Step(token, str(number), f"s#{number}"))
 

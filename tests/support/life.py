@@ -24,6 +24,8 @@ PAST: Final[Window] = (1, 1)
 #: Stands for the rest of a countdown, which nobody can foretell to the millisecond.
 REST: Final = "the rest"
 OWNER: Final = "ann"
+#: Of every question.
+METHOD: Final = "elicitation/create"
 
 LIMIT: Final = 300_000
 #: How long questions with a limit may stay open, and the message of the failure.
@@ -83,6 +85,10 @@ class Life:
     #: Parked for the client, but its run keeps its worker.
     held: bool = False
     worker: str | None = None
+    #: The worker that had it when it ended.
+    ran: str | None = None
+    #: What happened to it, as the store has it, without the moments.
+    timeline: list[str] = field(default_factory=list[str])
     #: Why it is to be cancelled; None: it is not.
     why: str | None = None
     progressed: tuple[float, float] | None = None
@@ -139,12 +145,13 @@ class Life:
         if self.gone or owner != OWNER:
             return ("GONE",)
         out_of_time = {key for key, (due, _) in self.limits.items() if due == PAST}
-        return self._take(at, {key: answer for key, answer in answers.items() if key not in out_of_time})
+        return self._take(at, "client", {key: answer for key, answer in answers.items() if key not in out_of_time})
 
-    def _take(self, at: Window, answers: Mapping[str, Any]) -> Answer:
+    def _take(self, at: Window, by: str, answers: Mapping[str, Any]) -> Answer:
         hits = [key for key in answers if key in self.open]
         if not hits:
             return ("IGNORED",)
+        self._note("answer", by, *sorted(hits))
         for key in hits:
             del self.open[key]
             self.limits.pop(key, None)
@@ -165,9 +172,13 @@ class Life:
             return ("GONE",)
         if self.status.terminal:
             return ("FINISHED",)
+        by = "operator" if owner is None else "client"
         if self.has_worker:
-            self.why = self.why or why
+            if self.why is None:
+                self.why = why
+                self._note("cancel", by, why)
             return ("REQUESTED",)
+        self._note("cancel", by, why)
         self._settle(at, Status.CANCELLED, Reason.CANCELLED, why)
         return ("CANCELLED",)
 
@@ -193,6 +204,8 @@ class Life:
             return ("EARLY", (run, 0, REST)) if near else ("EARLY", str(self.status))
         if not self.resume:
             self.attempt += 1
+        if self.token or self.timeline:
+            self._note("claim", run, self.attempt, worker)
         limit = self.terms.hard_limit_ms
         self.status, self.token, self.worker, self.resume, self.wake = Status.RUNNING, run, worker, False, None
         self.deadline = None if limit is None else after(at, limit)
@@ -218,8 +231,16 @@ class Life:
             return (no,)
         same = (self.message, self.progressed, self.rate) == (message, (done, total), rate)
         self.shown = not same
+        if not same:
+            self._note_progress(message, done, total)
         self.message, self.progressed, self.rate = message, (done, total), rate
         return ("SAME" if same else "SAVED",)
+
+    def note(self, at: Window, token: int, text: str) -> Answer:
+        if no := self._refusal(token):
+            return (no,)
+        self._note("note", text)
+        return ("NOTED",)
 
     def ask(
         self, at: Window, token: int, asked: Sequence[tuple[str, str]], *, hold: bool, guard: bool, limit: str | None
@@ -247,6 +268,10 @@ class Life:
         if not count:
             self.wake = None
             return ("ANSWERED",)
+        if fresh:
+            self._note("ask", *(f"{METHOD}={key}" for key in fresh))
+        if not hold:
+            self._note("park")
         self.status, self.shown = Status.PARKED, True
         if hold:
             self.held = True
@@ -265,10 +290,12 @@ class Life:
         first = min(due[0] for due in dues), min(due[1] for due in dues)
         if not hold and first == PAST:
             return ("DUE",)
+        self._note("sleep")
         self.wake = first
         if hold:
             return ("SET",)
         if self.open:
+            self._note("park")
             self._go_cold()
             return "PARKED", self._countdown(at, 1)
         self.shown = self.rate is not None
@@ -283,6 +310,7 @@ class Life:
             return ("ANSWERED",)
         if self._cancelled(at):
             return ("CANCELLED",)
+        self._note("park")
         self._go_cold()
         return "PARKED", self._countdown(at, 1)
 
@@ -290,6 +318,8 @@ class Life:
         if no := self._refusal(token):
             return no, value
         word = "KNOWN" if name in self.steps else "RECORDED"
+        if word == "RECORDED":
+            self._note("step", name)
         return word, self.steps.setdefault(name, value)
 
     def finish(
@@ -306,12 +336,14 @@ class Life:
         if self._cancelled(at):
             return ("CANCELLED",)
         if self.held:
+            self._note("park")
             self._go_cold()
             return ("COLD",)
         if self.retries == len(self.terms.retry_ms):
             self._settle(at, Status.FAILED, Reason.RETRIES_EXHAUSTED, message, ("error", error))
             return ("EXHAUSTED",)
         delay = self.terms.retry_ms[self.retries]
+        self._note("retry", self.retries + 1, delay, message)
         self._let_go(Status.RETRYING)
         self.retries, self.due, self.message = self.retries + 1, after(at, delay), message
         self.resume, self.resends, self.shown = True, 0, True
@@ -323,12 +355,14 @@ class Life:
         if self._cancelled(at):
             return ("CANCELLED",)
         if self.held:
+            self._note("park")
             self._go_cold()
             return ("COLD",)
         if self.deferrals == len(self.terms.deferrals_ms):
             self._settle(at, Status.FAILED, Reason.FAILED, message, ("error", error))
             return ("EXHAUSTED",)
         delay = self.terms.deferrals_ms[self.deferrals]
+        self._note("defer", self.deferrals + 1, delay, waiting)
         self._let_go(Status.RETRYING)
         self.deferrals, self.due, self.message = self.deferrals + 1, after(at, delay), waiting
         self.resume, self.resends, self.shown = True, 0, True
@@ -341,11 +375,13 @@ class Life:
         if self._cancelled(at):
             return ("CANCELLED",)
         if self.held:
+            self._note("park")
             self._go_cold()
             return ("COLD",)
         if self.terms.max_attempts == 1:
             self._fail(at, Reason.SHUTDOWN, WENT_DOWN)
             return ("FAILED",)
+        self._note("release")
         self._enqueue(at)
         self.resume = True
         return "RELEASED", self._message()
@@ -370,6 +406,7 @@ class Life:
             return "TOO_MANY", str(len(others) + 1)
         if sum(others) + size > self.terms.artifacts_total_max:
             return "TOO_LARGE", str(sum(others) + size)
+        self._note("artifact", size, name)
         self.files[name] = digest, size, file
         return "RECORDED", old
 
@@ -423,7 +460,7 @@ class Life:
         self._leave("expiry")
         if moments:
             self.places["expiry"] = min(moments)
-        return self._take(at, {key: {"action": "cancel"} for key in late}) if late else None
+        return self._take(at, "timeout", {key: {"action": "cancel"} for key in late}) if late else None
 
     def _reap_run(self, at: Window) -> Answer:
         if self.places["leases"] != PAST:
@@ -431,6 +468,7 @@ class Life:
         if self._cancelled(at):
             return ("CANCELLED",)
         if self.held:
+            self._note("lost", self.token, self.worker)
             self._go_cold()
             self.token += 1
             return ("COLD",)
@@ -438,6 +476,7 @@ class Life:
             return self._fail(at, Reason.WALL_TIMEOUT, TIMED_OUT)
         if self.attempt >= self.terms.max_attempts:
             return self._fail(at, Reason.WORKER_LOST, GIVEN_UP.format(self.attempt))
+        self._note("lost", self.token, self.worker)
         self._enqueue(at)
         self.resume = False
         return "LOST", self._message()
@@ -450,6 +489,20 @@ class Life:
         if self.status.terminal:
             return "TERMINAL"
         return None if self.has_worker and token == self.token else "STALE"
+
+    def _note(self, *parts: object) -> None:
+        if not self.timeline and self.token:
+            # The record alone told of it until now.
+            self.timeline.append(f"claim {self.token} {self.attempt} {self.worker}")
+        self.timeline.append(" ".join(map(str, parts)))
+
+    def _note_progress(self, message: str, done: float, total: float) -> None:
+        what, _, rest = self.timeline[-1].partition(" ") if self.timeline else ("", "", "")
+        if what != "progress":
+            return self._note("progress", 1, done, done, total, message)
+        count, first, _ = rest.split(" ", 2)
+        self.timeline[-1] = f"progress {int(count) + 1} {first} {done} {total} {message}"
+        return None
 
     def _message(self) -> tuple[int, int, int]:
         return self.token + 1, 0, 0
@@ -511,6 +564,7 @@ class Life:
     def _settle(
         self, at: Window, status: Status, reason: Reason, message: str, payload: tuple[str, str] | None = None
     ) -> None:
+        self.ran = self.worker
         self._let_go(status)
         self.wake = None
         self.reason, self.payload, self.resume, self.shown, self.deferrals = reason, payload, False, True, 0

@@ -13,6 +13,7 @@ from mcptasks.policy import Policy
 from mcptasks.store.base import Next
 from mcptasks.store.callers import Created
 from mcptasks.store.store import TaskStore
+from mcptasks.store.timeline import Remark
 from mcptasks.times import InputLimit
 from tests.support.life import INPUT_LIMIT, OWNER, PAST, REST, TOO_LATE, Answer, Life, Window
 from tests.support.tasks import asking, question
@@ -178,6 +179,20 @@ class Tell(Move):
 
     async def do(self, store: TaskStore, task_id: str) -> Answer:
         return (await store.progress(fenced(task_id, self.token), self.message, self.done, 3.0, self.rate),)
+
+
+@dataclass(frozen=True)
+class Say(Move):
+    """The tool adds to its timeline."""
+
+    token: int
+    text: str = "7"
+
+    def expect(self, life: Life, at: Window) -> Answer:
+        return life.note(at, self.token, self.text)
+
+    async def do(self, store: TaskStore, task_id: str) -> Answer:
+        return (await store.note(fenced(task_id, self.token), [Remark(0, "note", self.text)]),)
 
 
 @dataclass(frozen=True)
@@ -409,7 +424,7 @@ class Vanish(Move):
     async def do(self, store: TaskStore, task_id: str) -> Answer:
         client: Any = store.connection.client
         keys = store.keys
-        own = (keys.task, keys.call, keys.journal, keys.result, keys.artifacts_of)
+        own = (keys.task, keys.call, keys.journal, keys.result, keys.artifacts_of, keys.timeline)
         await client.delete(*(key(task_id) for key in own))
         await client.zadd(keys.drops, {task_id: 1}, xx=True)
         return ()

@@ -21,6 +21,7 @@ class Stored:
     call: str | None
     journal: dict[str, str]
     result: str | None
+    timeline: list[str]
     #: Index -> score.
     indexes: dict[str, float]
     #: Key -> its PEXPIRETIME, -1 for never.
@@ -39,7 +40,8 @@ class Peek:
         """What is stored of the task now."""
         keys = self.keys
         fields: dict[str, str] = self.raw.hgetall(keys.task(task_id))
-        own = [keys.task(task_id), keys.call(task_id), keys.journal(task_id), keys.result(task_id)]
+        names = (keys.task, keys.call, keys.journal, keys.result, keys.timeline)
+        own = [name(task_id) for name in names]
         if "idem" in fields:
             own.append(f"{keys.prefix}idem:{fields['idem']}")
         scores = {index: self.score(index, task_id) for index in INDEXES}
@@ -49,6 +51,7 @@ class Peek:
             call=self.raw.get(keys.call(task_id)),
             journal=self.raw.hgetall(keys.journal(task_id)),
             result=self.raw.get(keys.result(task_id)),
+            timeline=self.raw.lrange(keys.timeline(task_id), 0, -1),
             indexes={index: score for index, score in scores.items() if score is not None},
             expires={key: time for key, time in times.items() if time != -2},
         )
@@ -111,7 +114,8 @@ class Peek:
     def drop(self, task_id: str) -> None:
         """Redis has dropped the task's keys, because their time was over."""
         keys = self.keys
-        self.raw.delete(keys.task(task_id), keys.call(task_id), keys.journal(task_id), keys.result(task_id))
+        own = (keys.task, keys.call, keys.journal, keys.result, keys.timeline)
+        self.raw.delete(*(name(task_id) for name in own))
         assert self.raw.zadd(keys.drops, {task_id: 1}, xx=True, ch=True) == 1
 
     def age(self, task_id: str) -> None:

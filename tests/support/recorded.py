@@ -263,6 +263,8 @@ def restore(raw: redis.Redis, file: Path) -> dict[str, Any]:
                 client.set(key, value)
             case dict():
                 client.hset(key, mapping=value)
+            case [str(), *_]:
+                client.rpush(key, *value)
             case _:
                 client.zadd(key, dict(cast("Sequence[tuple[str, float]]", value)))
         if expires != -1:

@@ -47,6 +47,8 @@ class Sight:
     journal: dict[str, str]
     #: Artifact's name -> digest, size, file.
     files: dict[str, tuple[str, int, str]]
+    #: Without the moments.
+    timeline: list[str]
     #: Index -> score.
     places: dict[str, float]
     #: PEXPIRETIME of every key there is.
@@ -57,15 +59,16 @@ async def look(store: TaskStore, task_id: str) -> Sight:
     """One round trip, one moment."""
     client: Any = store.connection.client
     keys = store.keys
-    own = [key(task_id) for key in (keys.task, keys.journal, keys.result, keys.artifacts_of, keys.call)]
+    names = (keys.task, keys.journal, keys.result, keys.artifacts_of, keys.timeline, keys.call)
+    own = [key(task_id) for key in names]
     async with client.pipeline(transaction=True) as pipe:
-        pipe.hgetall(own[0]).hgetall(own[1]).get(own[2]).hgetall(own[3])
+        pipe.hgetall(own[0]).hgetall(own[1]).get(own[2]).hgetall(own[3]).lrange(own[4], 0, -1)
         for index in PLACES:
             pipe.zscore(f"{keys.tasks}{index}" if index in LISTS[:-1] else getattr(keys, index), task_id)
         for key in own:
             pipe.pexpiretime(key)
         pipe.time()
-        fields, journal, payload, files, *rest, (seconds, micros) = await pipe.execute()
+        fields, journal, payload, files, timeline, *rest, (seconds, micros) = await pipe.execute()
     scores, expires = rest[: len(PLACES)], rest[len(PLACES) :]
     places = {index: score for index, score in zip(PLACES, scores, strict=True) if score is not None}
     at = int(seconds) * 1000 + int(micros) // 1000
@@ -74,7 +77,8 @@ async def look(store: TaskStore, task_id: str) -> Sight:
         assert task["artifacts"] == keys.artifacts
         task["artifacts"] = "1"
     found = dict(_file(store.seal, task_id, name, entry) for name, entry in files.items())
-    return Sight(at, task, journal, found, places, frozenset(int(moment) for moment in expires if moment != -2))
+    told = [_entry(store.seal, task_id, entry) for entry in timeline]
+    return Sight(at, task, journal, found, told, places, frozenset(int(moment) for moment in expires if moment != -2))
 
 
 def _file(seal: Seal, task_id: str, name: str, entry: str) -> tuple[str, tuple[str, int, str]]:
@@ -83,6 +87,24 @@ def _file(seal: Seal, task_id: str, name: str, entry: str) -> tuple[str, tuple[s
     told = json.loads(seal.open(task_id, f"artifact:{name}", said))
     assert (name, digest) == (seal.digests(told["name"])[0], seal.digests(told["sha256"])[0])
     return told["name"], (told["sha256"], int(size), file)
+
+
+#: How many words go before the text of an entry, which nobody but its task's own may read.
+_BEFORE: Final = {"progress": 5, "step": 0, "note": 0, "artifact": 1, "retry": 2, "defer": 2, "cancel": 1}
+
+
+def _entry(seal: Seal, task_id: str, entry: str) -> str:
+    _, what, *rest = entry.split(" ")
+    if what == "answer":
+        return " ".join([what, rest[0], *sorted(rest[1:])])
+    if what == "sleep":
+        return what
+    if what in _BEFORE:
+        *words, text = entry.split(" ", _BEFORE[what] + 2)[2:]
+        assert is_sealed(text) == (seal.on and text not in _OURS), entry
+        # Until when the progress went.
+        rest = [*(words[:1] + words[2:] if what == "progress" else words), seal.open(task_id, "timeline", text)]
+    return " ".join([what, *rest])
 
 
 def opened(seal: Seal, task_id: str, fields: Mapping[str, str]) -> dict[str, str]:
@@ -122,6 +144,7 @@ def sight_of(life: Life, at: int = 0) -> Sight:
         fields | moments | limits,
         _journal(life) | timers,
         life.files,
+        list(life.timeline),
         places,
         frozenset({int((life.dies or (-1, -1))[0])}),
     )
@@ -140,6 +163,8 @@ def differences(life: Life, sight: Sight) -> list[str]:
     due = {key: moment for key, (moment, _) in life.limits.items()}
     found += _moments("limit ", due, {key: float(moment) for key, (moment, _) in limits.items()})
     found += _fields("limit ", _outcomes(life), {key: what for key, (_, what) in limits.items()})
+    if sight.timeline != life.timeline:
+        found.append(f"its timeline is {sight.timeline}, not {life.timeline}")
     timers = {name: text for name, text in sight.journal.items() if name.startswith("t:")}
     found += _fields("journal ", _journal(life), {n: text for n, text in sight.journal.items() if n not in timers})
     dues = {name[2:]: float(text.removesuffix(f" {PLACE}")) for name, text in timers.items()}
@@ -160,6 +185,7 @@ def _record(life: Life) -> dict[str, str]:
         "reason": life.reason,
         "msg": life.message,
         "worker": life.worker,
+        "ran": life.ran,
         # `moves.Take` has its worker's name for one, and it lives as long as the claim.
         "nonce": life.worker,
         "why": life.why,

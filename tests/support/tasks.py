@@ -25,6 +25,7 @@ from mcptasks.policy import Policy
 from mcptasks.runtime.replay import digest
 from mcptasks.store.callers import Created, Refused
 from mcptasks.store.store import TaskStore
+from mcptasks.store.timeline import Remark
 
 ANN: Final = "ann"
 Terminal = Literal[Status.COMPLETED, Status.FAILED, Status.CANCELLED]
@@ -181,6 +182,11 @@ async def _renew(store: TaskStore, claim: Claim) -> str:
 @_write("progress")
 async def _progress(store: TaskStore, claim: Claim) -> str:
     return await store.progress(claim, "Half way", 1, 2)
+
+
+@_write("note")
+async def _note(store: TaskStore, claim: Claim) -> str:
+    return await store.note(claim, [Remark(0, "note", '{"text":"Half way"}')])
 
 
 @_write("ask")

@@ -333,9 +333,8 @@ async def test_make_session_sends_everything_a_tool_may_say_through_our_channel(
     why = "a way from the tool to its client goes around the channel: see mcptasks/runtime/channel.py"
     assert isinstance(result, CallToolResult)
     assert not result.is_error, (why, result.content)
-    assert channel.seen == ["elicitation/create", "roots/list", "sampling/createMessage", "progress 1"], (
-        f"{why}; log messages stay away because the modern wire wants them asked for in _meta"
-    )
+    said = ["elicitation/create", "roots/list", "sampling/createMessage", "progress 1", "notifications/message"]
+    assert channel.seen == said, f"{why}; on the modern wire log messages must be asked for in `request_meta`"
 
 
 def test_make_sessions_constructors_have_the_parameters_we_use() -> None:

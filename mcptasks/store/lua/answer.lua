@@ -17,7 +17,7 @@ for i = 1, #answers, 2 do
     timely[#timely + 1], timely[#timely + 2] = answers[i], answers[i + 1]
   end
 end
-local word, open = take_answers(k, task_id, timely, resend_ms, wakes)
+local word, open = take_answers(k, task_id, operator == '1' and 'operator' or 'client', timely, resend_ms, wakes)
 if word ~= 'QUEUED' then return {word, open} end
 -- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the sweeper sends one.
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end

@@ -2,10 +2,11 @@
 -- file of before stands. Same name, another digest: it replaces that file, which nothing refers to any more.
 --
 -- KEYS: task, files
--- ARGV: token, digest, size, file, said, total_max, count_max, names...
+-- ARGV: token, digest, size, file, said, noted, total_max, count_max, names...
 -- RETURNS: RECORDED old_file | KNOWN file | TOO_MANY count | TOO_LARGE total | STALE | TERMINAL | GONE
 --
--- names: what the artifact's name may stand as, first what it is to stand as; said: what a person can read of it
+-- names: what the artifact's name may stand as, first what it is to stand as; said: what a person can read of it;
+-- noted: its name for the timeline, empty for what does not stand there
 
 local no = refused(task, token)
 if no then return {no} end
@@ -30,5 +31,6 @@ end
 if stands and stands ~= names[1] then redis.call('HDEL', files, stands) end
 redis.call('HSET', files, names[1], digest .. ' ' .. size .. ' ' .. file .. ' ' .. said)
 expire_with_task(task, files)
+if not known and noted ~= '' then note(task, 'artifact', size, noted) end
 touch(task, false)
 return {known and 'KNOWN' or 'RECORDED', old_file}

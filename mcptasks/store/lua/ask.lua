@@ -5,7 +5,7 @@
 -- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
 --   | CANCELLED | STALE | TERMINAL | GONE
 --
--- tail: the countdown delays, then quadruples of key, note, question (JSON), limit; a note's first word is the
+-- tail: the countdown delays, then fives of key, method, note, question (JSON), limit; a note's first word is the
 -- question's digest; a limit is empty, or the ms that the question may stay open and what happens then: `cancel`, or
 -- `fail`, the error (JSON) and, on a line of its own, the message
 
@@ -18,8 +18,8 @@ end
 
 -- Everything is checked before anything is written.
 local fresh, open = {}, tonumber(redis.call('HGET', task, 'open'))
-for i = 1, #asked, 4 do
-  local key, digest = asked[i], string.match(asked[i + 1], '^%S+')
+for i = 1, #asked, 5 do
+  local key, digest = asked[i], string.match(asked[i + 2], '^%S+')
   local known = redis.call('HGET', journal, 'k:' .. key)
   if known and string.match(known, '^%S+') ~= digest then return {'MISMATCH', key} end
   if not known then fresh[#fresh + 1] = i end
@@ -29,11 +29,13 @@ if open > tonumber(questions_max) then return {'TOO_MANY', int(open)} end
 if open > 0 and hold ~= '1' and cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 
 if mrtr ~= '' then redis.call('HSET', journal, 'mrtr', mrtr) end
+local news = {}
 for _, i in ipairs(fresh) do
-  redis.call('HSET', journal, 'k:' .. asked[i], asked[i + 1])
-  redis.call('HSET', task, 'q:' .. asked[i], asked[i + 2])
+  redis.call('HSET', journal, 'k:' .. asked[i], asked[i + 2])
+  redis.call('HSET', task, 'q:' .. asked[i], asked[i + 3])
+  news[#news + 1] = asked[i + 1] .. '=' .. asked[i]
   -- The first moment stands, as for a timer: a later run only comes to the same question again.
-  local limit_ms, what = string.match(asked[i + 3], '^(%d+) (.*)$')
+  local limit_ms, what = string.match(asked[i + 4], '^(%d+) (.*)$')
   if limit_ms then
     local due = now + tonumber(limit_ms)
     redis.call('HSET', task, 'd:' .. asked[i], int(due) .. ' ' .. what)
@@ -46,6 +48,7 @@ if open == 0 then
   return {'ANSWERED'}
 end
 
+if news[1] then note(task, 'ask', unpack(news)) end
 redis.call('HSET', task, 'status', 'parked', 'open', int(open))
 touch(task, true)
 if hold == '1' then

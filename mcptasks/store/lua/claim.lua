@@ -42,6 +42,7 @@ if due and tonumber(due) > now then return {'EARLY', status, int(tonumber(due) -
 
 local attempt = tonumber(r[7])
 if r[8] ~= '1' then attempt = attempt + 1 end
+if token ~= '0' or redis.call('EXISTS', timeline_of(task)) == 1 then note(task, 'claim', run, int(attempt), worker) end
 redis.call('HSET', task, 'status', 'running', 'token', run, 'attempt', int(attempt), 'worker', worker, 'nonce', nonce,
   'started', int(now), 'deadline', r[9] ~= '' and int(now + tonumber(r[9])) or '')
 redis.call('HDEL', task, 'resume', 'wake')

@@ -1,7 +1,7 @@
 -- The task waits for a worker that can run it, which this one cannot; or it has failed with this error, because none came.
 --
 -- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
--- ARGV: task_id, token, waiting, message, error, delays...
+-- ARGV: task_id, token, waiting, said, message, error, delays...
 -- RETURNS: DEFERRED delay_ms | EXHAUSTED | COLD | CANCELLED | STALE | TERMINAL | GONE
 
 local no = refused(task, token)
@@ -18,6 +18,7 @@ if not delay then
   return {'EXHAUSTED'}
 end
 redis.call('HSET', task, 'deferrals', int(nth))
+note(task, 'defer', int(nth), delay, said)
 retry_at(k, task_id, now + tonumber(delay), waiting)
 index_add(unsent, now + tonumber(delay), task_id, r[2])
 return {'DEFERRED', delay}

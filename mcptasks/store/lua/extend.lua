@@ -15,6 +15,7 @@ local ended = TERMINAL[r[1]]
 local stands, wanted = tonumber(ended and r[5] or r[4]), now + tonumber(ttl_ms)
 if wanted <= stands then return {'KEPT', int(stands)} end
 
+note(task, 'extend', operator == '1' and 'operator' or 'tool', int(wanted))
 local gone = int(wanted)
 if not ended then
   local ttl = wanted - tonumber(r[2])
@@ -26,7 +27,7 @@ redis.call('HSET', task, 'gone', gone)
 if not ended then touch(task, true) end
 
 local prefix = prefix_of(task, task_id)
-expire_at(gone, task, call, journal, result, task .. ':artifacts')
+expire_at(gone, task, call, journal, result, task .. ':artifacts', timeline_of(task))
 if r[7] then expire_at(gone, prefix .. 'idem:' .. r[7]) end
 if r[8] then keep_files(r[8], task_id, gone) end
 local entry = entry_of(prefix, task_id)

@@ -29,6 +29,44 @@ local function expire_at(gone, ...)
 end
 local function expire_with_task(task, ...) expire_at(redis.call('HGET', task, 'gone'), ...) end
 
+-- A task's timeline has what its record does not tell by itself: a list of texts, each a moment, a word, and what goes
+-- with the word. Those of its head stay, then the oldest go; behind the head stands then how many did.
+local TIMELINE_MAX, TIMELINE_HEAD = 253, 7
+
+local function timeline_of(task) return task .. ':timeline' end
+
+-- The timeline has one more entry, which happened `age` ms ago. A task to which nothing happens has no timeline: until
+-- then its record tells of its one run, so whoever changes what it tells of that comes here first.
+local function note_from(age, task, ...)
+  local timeline = timeline_of(task)
+  local length = redis.call('LLEN', timeline)
+  if length == 0 then
+    local r = redis.call('HMGET', task, 'token', 'started', 'attempt', 'worker', 'ran')
+    if r[2] then
+      redis.call('RPUSH', timeline, table.concat({r[2], 'claim', r[1], r[3], r[4] or r[5] or ''}, ' '))
+    end
+  end
+  local over = redis.call('RPUSH', timeline, table.concat({int(now - age), ...}, ' ')) - TIMELINE_MAX
+  if over > 0 then
+    local at = over == 1 and TIMELINE_HEAD or TIMELINE_HEAD + 1
+    local omitted = over == 1 and 0 or string.match(redis.call('LINDEX', timeline, TIMELINE_HEAD), '%d+$')
+    local oldest = redis.call('LINDEX', timeline, at)
+    local gone = string.match(oldest, '^%d+ omitted (%d+)$') or 1
+    redis.call('LSET', timeline, TIMELINE_HEAD, string.match(oldest, '^%d+') .. ' omitted ' .. int(omitted + gone))
+    if over > 1 then
+      redis.call('LSET', timeline, at, '')
+      redis.call('LREM', timeline, 1, '')
+    end
+  end
+  if length == 0 then expire_with_task(task, timeline) end
+end
+local function note(task, ...) note_from(0, task, ...) end
+
+-- What the tool said beside its work stands in the timeline: triples of how many ms ago, the word, the text.
+local function note_said(task, said)
+  for i = 1, #said, 3 do note_from(tonumber(said[i]), task, said[i + 1], said[i + 2]) end
+end
+
 -- The task's files are to be removed at that moment (gone == '': never).
 local function keep_files(index, task_id, gone)
   if gone == '' then return index_add(index, 9e15, task_id, '') end
@@ -65,6 +103,8 @@ local function settle(k, task_id, status, reason, message, payload)
   local record, all = {}, redis.call('HGETALL', k.task)
   for i = 1, #all, 2 do
     if kept[all[i]] then record[all[i]] = all[i + 1] end
+    -- One long value would cost such a hash more than all its others.
+    if all[i] == 'worker' and #all[i + 1] <= 64 then record.ran = all[i + 1] end
   end
   local gone = record.ttl == '' and '' or int(now + tonumber(record.ttl))
   record.status, record.reason, record.gone = status, reason, gone
@@ -75,11 +115,11 @@ local function settle(k, task_id, status, reason, message, payload)
   record.rev, record.updated = int(record.rev + 1), int(math.max(now, record.updated + 1))
   local flat = {}
   for name, value in pairs(record) do flat[#flat + 1], flat[#flat + 2] = name, value end
-  local keys = {k.task, k.journal}
+  local keys = {k.task, k.journal, timeline_of(k.task)}
   if payload ~= '' then
     -- Before anything is freed: a store without memory refuses a script at its first write that needs some, and no later.
     redis.call('SET', k.result, payload)
-    keys[3] = k.result
+    keys[#keys + 1] = k.result
   end
   redis.call('DEL', k.task, k.call)
   redis.call('HSET', k.task, unpack(flat))
@@ -183,20 +223,22 @@ end
 
 -- Each answer (a flat list of key, answer) whose question is open is stored; with the last one the task moves on by
 -- itself. Returns the word for what that came to.
-local function take_answers(k, task_id, answers, resend_ms, wakes)
+local function take_answers(k, task_id, by, answers, resend_ms, wakes)
   local r = redis.call('HMGET', k.task, 'status', 'open', 'held')
   local open = tonumber(r[2])
-  local before = open
+  local taken = {}
   for i = 1, #answers, 2 do
     -- The first valid answer wins; a key that is not open (unknown, answered, out of time) is passed over.
     if redis.call('HDEL', k.task, 'q:' .. answers[i]) == 1 then
       redis.call('HDEL', k.task, 'd:' .. answers[i])
       redis.call('HSET', k.journal, 'a:' .. answers[i], answers[i + 1])
-      open = open - 1
+      taken[#taken + 1] = answers[i]
     end
   end
-  if open == before then return 'IGNORED' end
+  if #taken == 0 then return 'IGNORED' end
+  open = open - #taken
   expire_with_task(k.task, k.journal)
+  note(k.task, 'answer', by, unpack(taken))
   redis.call('HSET', k.task, 'open', int(open))
   touch(k.task, true)
   if open > 0 then return 'PARTIAL', int(open) end
@@ -216,6 +258,7 @@ end
 -- The worker has let go of a task whose run is held.
 local function cold_if_held(k, task_id)
   if redis.call('HGET', k.task, 'held') ~= '1' then return false end
+  note(k.task, 'park')
   go_cold(k, task_id)
   touch(k.task, false)
   return true
@@ -223,6 +266,7 @@ end
 
 -- The worker lets go of a task that waits for a person.
 local function let_go(k, task_id, budget, delays)
+  note(k.task, 'park')
   go_cold(k, task_id)
   return next_countdown(k, task_id, budget, delays, 1)
 end

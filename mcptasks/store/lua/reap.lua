@@ -16,7 +16,7 @@ local function forget(...)
 end
 
 local r = redis.call('HMGET', task, 'status', 'expires', 'held', 'attempt', 'max_attempts', 'cancel', 'deadline',
-  'resends', 'v', 'gone', 'token', 'wake', 'queue')
+  'resends', 'v', 'gone', 'token', 'wake', 'queue', 'worker')
 local status = r[1]
 if not status or TERMINAL[status] then return forget(unsent, leases, expiry, countdowns) end
 if too_new(r[9]) then
@@ -71,7 +71,7 @@ if watched and tonumber(watched) <= now and (alive or not has_worker) then
   redis.call('ZREM', expiry, task_id)
   if next_moment then index_add(expiry, next_moment, task_id, r[10]) end
   if late[1] then
-    local word = take_answers(k, task_id, late, resend_ms, wakes)
+    local word = take_answers(k, task_id, 'timeout', late, resend_ms, wakes)
     if word == 'QUEUED' then return {'QUEUED', next_run(task)} end
     return {word}
   end
@@ -85,6 +85,7 @@ if has_worker then
     return {'CANCELLED'}
   end
   if r[3] == '1' then
+    note(task, 'lost', r[11], r[14] or '')
     -- It was waiting for a person, who costs neither time nor attempts: nothing is lost but its place.
     go_cold(k, task_id)
     -- The old run's token is used up, so that it cannot write any more.
@@ -96,6 +97,7 @@ if has_worker then
   if tonumber(r[4]) >= tonumber(r[5]) then
     return fail('worker_lost', (string.gsub(lost_message, 'ATTEMPTS', r[4])))
   end
+  note(task, 'lost', r[11], r[14] or '')
   local seen = enqueue(k, task_id, resend_ms)
   redis.call('HDEL', task, 'resume')
   touch(task, seen)

@@ -15,6 +15,7 @@ if redis.call('HGET', task, 'max_attempts') == '1' then
   settle(k, task_id, 'failed', 'shutdown', shutdown_message, error)
   return {'FAILED'}
 end
+note(task, 'release')
 local seen = enqueue(k, task_id, resend_ms)
 redis.call('HSET', task, 'resume', '1')
 touch(task, seen)

@@ -1,7 +1,7 @@
 -- The task waits for its next retry, or has failed with this error because none is left.
 --
 -- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
--- ARGV: task_id, token, message, error, resend_ms, countdown_max_ms, budget
+-- ARGV: task_id, token, message, said, error, resend_ms, countdown_max_ms, budget
 -- RETURNS: RETRYING countdown_ms run tool queue hard_limit | EXHAUSTED | COLD | CANCELLED | STALE | TERMINAL | GONE
 
 local no = refused(task, token)
@@ -21,6 +21,7 @@ if not delay then
 end
 
 redis.call('HSET', task, 'retries', int(nth))
+note(task, 'retry', int(nth), int(delay), said)
 retry_at(k, task_id, now + delay, message)
 
 local countdown = put_off(k, task_id, delay, countdown_max_ms, budget, resend_ms, r[3])

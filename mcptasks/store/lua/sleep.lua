@@ -27,6 +27,7 @@ end
 expire_with_task(task, journal)
 touch(task, false)
 if hold ~= '1' and first <= now then return {'DUE'} end
+note(task, 'sleep', int(first))
 redis.call('HSET', task, 'wake', int(first))
 if hold == '1' then return {'SET'} end
 

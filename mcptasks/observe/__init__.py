@@ -1,0 +1,1 @@
+"""What people see of a task while it goes on and afterwards."""
