@@ -154,7 +154,8 @@ _ABOUT: Final[Mapping[str, Callable[[Words, str, Labels], dict[str, Any]]]] = {
 
 
 def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    # What a tool said may hold anything, also what would move a terminal's cursor.
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
 
 
 def _entry(told: dict[str, Any]) -> Entry:

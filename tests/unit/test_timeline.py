@@ -83,4 +83,5 @@ def test_a_line_is_for_people() -> None:
     lines = [str(entry) for entry in timeline_of(record(), NOTED, {})]
     assert lines[0] == "1970-01-01T00:00:01.000Z create: tool report"
     assert lines[4] == "1970-01-01T00:00:03.600Z park"
-    assert not any("\n" in line for line in lines)
+    rude = Noted(at_ms=2_000, what="note", text=json.dumps({"text": "a\n\x1b[2J"}))
+    assert str(timeline_of(record(), [rude], {}).entries[1])[25:] == 'note: text "a\\n\\u001b[2J"'
