@@ -37,6 +37,10 @@ class BadAnswer(MCPTasksError):
     """An answer does not satisfy its question, or its question is not open; nothing was stored."""
 
 
+class RetryRefused(MCPTasksError):
+    """The task cannot be retried: it has not failed, its call is not kept, or the fleet takes no task now."""
+
+
 class UnknownTask(MCPTasksError):
     """There is no task with this id: it never was, or its time is over."""
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
-from mcptasks.errors import BadAnswer, SchemaTooNew, UnknownTask
+from mcptasks.errors import BadAnswer, RetryRefused, SchemaTooNew, UnknownTask
 from mcptasks.links import Artifact
-from mcptasks.model import Status
+from mcptasks.model import Status, label, new_task_id
 from mcptasks.scope import PAGE, PAGE_MAX, Scope, size, unknown
 from mcptasks.settings import Settings
+from mcptasks.store.callers import Refused
 from mcptasks.store.lists import Counts, Page
 from mcptasks.store.registry import FRESH_MS, WorkerPulse
 from mcptasks.store.retention import PURGE_BATCH
@@ -185,6 +186,34 @@ class Operations(Scope):
             raise UnknownTask(unknown(task_id))
         return found
 
+    async def retry(self, task: str) -> str:
+        """A new task does what the failed one was to do, from the top; returns its id.
+
+        It has the same tool, arguments, caller, time to live, queue, attempts and retries. Nothing of the failed one's
+        steps and answers is kept: what the tool asks, it asks again. The failed task stays as it is; their timelines
+        name each other. The next sweep sends it to a worker. Two calls make two tasks.
+
+        Raises:
+            RetryRefused: it has not failed, its call is not kept (an earlier mcptasks failed it), or no task is taken
+                now (admission is closed, or a limit is reached).
+            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `read`.
+        """
+        task_id = await self._whole(task)
+        kept = await self._store.kept(task_id)
+        if kept is None:
+            raise UnknownTask(unknown(task_id))
+        record, name = kept.record, f"Task {label(task_id)}"
+        if record.status is not Status.FAILED:
+            raise RetryRefused(f"{name} is {record.status}; only a task that has failed can be retried.")
+        if kept.call is None:
+            raise RetryRefused(f"{name} has failed, but what was called is not kept; let its caller call again.")
+        answer = await self._store.create(
+            new_task_id(), kept.call, owner=record.owner, policy=kept.policy, version=record.version, origin=task_id
+        )
+        if isinstance(answer, Refused):
+            raise UnknownTask(unknown(task_id)) if answer.what == "final" else RetryRefused(_full(name, answer))
+        return answer.task_id
+
     async def cancel(
         self, task: str, reason: str = "Cancelled by an operator"
     ) -> Literal["CANCELLED", "REQUESTED", "FINISHED"]:
@@ -217,6 +246,13 @@ class Operations(Scope):
         """Returns when every admitted task has ended, its last write included. The time-out is the caller's."""
         while await self._store.active():  # noqa: ASYNC110 - the event is in another process
             await asyncio.sleep(_LOOK_S)
+
+
+def _full(name: str, answer: Refused) -> str:
+    why = f"new tasks are not accepted now ({answer.detail})"
+    if answer.what != "closed":
+        why = f"the limit of {answer.detail} tasks ({answer.what}_max) is reached"
+    return f"{name} is not retried: {why}. Nothing was stored."
 
 
 def _not_open(keys: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack
 
 from mcptasks.errors import ConfigurationError
 from mcptasks.model import Undeclared
@@ -72,6 +72,29 @@ class Policy:
     #: How long each question may stay open.
     input_timeout_ms: int | None = None
     on_input_timeout: OnInputTimeout = OnInputTimeout.FAIL
+
+    @classmethod
+    def recorded(
+        cls,
+        *,
+        ttl_ms: int | None,
+        queue: str,
+        max_attempts: int,
+        hard_limit_ms: int | None,
+        retry_ms: tuple[int, ...],
+    ) -> Self:
+        """As much of the policy as a task's record keeps, which is what a new record is made of."""
+        # Of the hard limit's parts the record has only their sum.
+        time_limit_ms = None if hard_limit_ms is None else max(hard_limit_ms - KILL_MARGIN_MS, 0)
+        return cls(
+            ttl_ms=ttl_ms,
+            unlimited=ttl_ms is None,
+            queue=queue,
+            time_limit_ms=time_limit_ms,
+            cancel_grace_ms=0,
+            max_attempts=max_attempts,
+            retry_ms=retry_ms,
+        )
 
     @property
     def grace_ms(self) -> int:

@@ -36,7 +36,7 @@ class Entry:
     #: Unix milliseconds by the store's clock.
     at_ms: int
     #: The word for it, most often that of a transition: create, claim, ask, answer, park, sleep, progress, log, note,
-    #: step, retry, defer, release, lost, cancel, extend, artifact, end; `omitted` stands for those without room.
+    #: step, retry, defer, release, lost, cancel, extend, artifact, end, retried; `omitted` is what found no room.
     what: str
     #: What goes with the word (docs/timeline.md); plain JSON, moments in ISO 8601.
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -149,6 +149,7 @@ _ABOUT: Final[Mapping[str, Callable[[Words, str, Labels], dict[str, Any]]]] = {
     "cancel": lambda words, text, _: {"by": words[0], **({"why": text} if text else {})},
     "extend": lambda words, text, _: {"by": words[0], "until": iso(int(words[1]))},
     "artifact": lambda words, text, _: {"name": text, "size": int(words[0])},
+    "retried": lambda words, text, _: {words[0]: words[1]},
     "omitted": lambda words, text, _: {"count": int(words[0])},
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast
 
 from mcptasks.errors import TooLarge
-from mcptasks.model import Envelope, Guard, Record, Status, Submission
+from mcptasks.model import Envelope, Guard, Record, Status, Submission, label
 from mcptasks.policy import Policy
 from mcptasks.store.base import FORGET_BATCH, TASK_KEYS, Next, Transitions, hint_for
 from mcptasks.store.keys import owner_digest
@@ -35,10 +35,10 @@ class Refused:
     """Answer of `create`: the fleet takes no task now, and nothing was stored.
 
     `what`: "closed" (`detail` is the operator's reason), or the limit that is reached: "owner", "tool", "queue"
-    (`detail` is the limit).
+    (`detail` is the limit); "final": there is no failed task that it could retry.
     """
 
-    what: Literal["closed", "owner", "tool", "queue"]
+    what: Literal["closed", "owner", "tool", "queue", "final"]
     detail: str
 
 
@@ -57,12 +57,14 @@ class CallerTransitions(Transitions):
         settled: tuple[Guard, Mapping[str, Any]] | None = None,
         message: Envelope | None = None,
         version: str = "",
+        origin: str | None = None,
     ) -> Created | Refused:
         """The task exists and `read` finds it, or the idempotency key names the task that does, or it is refused.
 
         `settled`: what was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip).
         `message`: pushed to the broker in the same moment, where the broker is the store. `version`: of the code that
-        takes the call.
+        takes the call. `origin`: the failed task that it retries, which stays as it is; timelines name the other one,
+        and the next sweep sends the message.
 
         Raises:
             TooLarge: the arguments are over `settings.arguments_max`.
@@ -84,6 +86,8 @@ class CallerTransitions(Transitions):
                 **self.fleet("unsent", "expiry", "admission"),
                 **self._broker(message),
                 "idem": idem,
+                # A script wants all its keys named; without an origin this one is not touched.
+                "origin": self.keys.task(origin or task_id),
             },
             {
                 "task_id": task_id,
@@ -96,7 +100,7 @@ class CallerTransitions(Transitions):
                 "ttl_ms": ttl_ms,
                 "poll_ms": settings.poll_ms,
                 "poll_parked_ms": settings.poll_parked_ms,
-                "resend_ms": settings.resend_ms,
+                "resend_ms": settings.resend_ms if origin is None else 0,
                 "max_attempts": policy.max_attempts,
                 "hard_limit_ms": policy.hard_limit_ms,
                 "grace_ms": EXPIRY_GRACE_MS,
@@ -108,6 +112,8 @@ class CallerTransitions(Transitions):
                 "tool_max": settings.tool_max or None,
                 "queue_max": settings.queue_max or None,
                 "batch": FORGET_BATCH,
+                "label": label(task_id),
+                "origin_label": None if origin is None else label(origin),
                 "answers": [] if settled is None else self._flat(task_id, settled[1]),
             },
         )
@@ -115,6 +121,8 @@ class CallerTransitions(Transitions):
             return Refused("closed", reply[1])
         if reply[0] == "FULL":
             return Refused(reply[1], reply[2])
+        if reply[0] == "FINAL":
+            return Refused("final", "")
         if reply[0] == "CONFLICT" and await self._stored_under(idem, digests[1:]):
             return Created("EXISTS", reply[1])
         if reply[0] != "CREATED":

@@ -7,7 +7,8 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | key                        | type  | holds                                                            |
 |----------------------------|-------|------------------------------------------------------------------|
 | task:{id}                  | hash  | the record, open questions (`q:<key>`) and their limits (`d:`)   |
-| task:{id}:call             | text  | arguments and submission context (JSON), until it has ended      |
+| task:{id}:call             | text  | arguments and submission context (JSON), until it has ended, and |
+|                            |       | with a failed task as long as that, to retry it                  |
 | task:{id}:journal          | hash  | asked `k:`, answers `a:`, steps `s:`, timers `t:`, guard `mrtr`  |
 | task:{id}:artifacts        | hash  | name of an artifact -> its digest, size, file and kind            |
 | task:{id}:result           | text  | its result or error (JSON), once it has ended                    |

@@ -155,13 +155,15 @@ def claim_of(fields: Mapping[str, str], call: str, journal: Mapping[str, str], s
     }
     try:
         record, told = read_record(fields, seal), read_journal(task_id, journal, seal)
-        return Claim(record=record, submission=_submission(seal.open(task_id, "call", call)), journal=told, **moment)
+        submission = read_submission(seal.open(task_id, "call", call))
+        return Claim(record=record, submission=submission, journal=told, **moment)
     except Sealed as exc:
         record = read_record({name: text for name, text in fields.items() if not is_sealed(text)}, seal)
         return LockedClaim(record=record, submission=None, journal=Journal(), why=str(exc), **moment)
 
 
-def _submission(call: str) -> Submission | None:
+def read_submission(call: str) -> Submission | None:
+    """The stored call; None: it is missing or unreadable."""
     try:
         loaded: dict[str, Any] = json.loads(call)
         return Submission(**loaded)

@@ -15,6 +15,7 @@ from mcptasks.store.files import Files
 from mcptasks.store.lists import ListTransitions
 from mcptasks.store.registry import RegistryTransitions
 from mcptasks.store.retention import RetentionTransitions
+from mcptasks.store.retrying import RetryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.timeline import TimelineTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
@@ -30,6 +31,7 @@ class TaskStore(
     ListTransitions,
     RetentionTransitions,
     TimelineTransitions,
+    RetryTransitions,
 ):
     """The tasks of one prefix, for callers, workers, the sweeper and operators."""
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from mcptasks.errors import BadPayload, TooLarge
-from mcptasks.model import Envelope, Guard, Status
+from mcptasks.model import Envelope, Guard, Status, new_task_id
 from mcptasks.policy import Policy
-from mcptasks.store.callers import EXPIRY_GRACE_MS
+from mcptasks.store.callers import EXPIRY_GRACE_MS, Created, Refused
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
 from tests.store.conftest import OpenStore
 from tests.support.peek import Peek
-from tests.support.tasks import ANN, TERMINAL, Terminal, claimed, create, end, queued, submission
+from tests.support.tasks import ANN, TERMINAL, Terminal, claimed, create, end, offer, queued, running, submission
 
 pytestmark = pytest.mark.anyio
 
@@ -186,3 +186,23 @@ async def test_every_key_of_a_new_task_dies_with_it_two_ttls_and_a_grace_from_no
     assert found.expires == dict.fromkeys(found.expires, end_ms)
     assert len(found.expires) == 4
     assert found.indexes["expiry"] == int(found.task["created"]) + store.settings.ttl_ms
+
+
+@covers("P30", "C13")
+async def test_a_retry_of_what_has_not_failed_or_is_gone_is_refused(store: TaskStore, peek: Peek) -> None:
+    """FINAL: looked at in the same script that creates, so nothing can come in between."""
+    claim = await running(store)
+    before = peek.all_keys()
+    for origin in (claim.task_id, new_task_id()):
+        answer = await offer(store, origin=origin)
+        assert answer == Refused("final", "")
+    assert peek.all_keys() == before
+    await end(store, claim, Status.FAILED)
+    again = await offer(store, origin=claim.task_id)
+    assert isinstance(again, Created) and again.outcome == "CREATED"
+    # Its message is due at once: who retries may have nothing to send with.
+    assert await store.sweep("me") == [again.task_id]
+    for task_id in (claim.task_id, again.task_id):
+        stored = peek.stored(task_id)
+        assert peek.keys.timeline(task_id) in stored.expires and len(set(stored.expires.values())) == 1
+    assert peek.stored(claim.task_id).call is not None

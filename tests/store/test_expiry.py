@@ -89,8 +89,8 @@ async def test_an_ended_task_is_kept_one_more_ttl_as_one_unit(store: TaskStore, 
         case _:
             peek.expire(task_id)
             await store.reap(task_id)
-    # Record, journal, timeline and idempotency key, and the payload where there is one; what was called is gone.
-    assert len(peek.stored(task_id).expires) == (4 if how == "cancelled" else 5)
+    # Record, journal, timeline and idempotency key, the payload where there is one, and what was called if it failed.
+    assert len(peek.stored(task_id).expires) == {"cancelled": 4, "finished": 5, "expired": 6}[how]
     assert one_end(peek, task_id) == int(peek.field(task_id, "updated") or 0) + store.settings.ttl_ms
 
 

@@ -42,13 +42,14 @@ async def test_a_task_ends_with_its_reason_and_exactly_the_payload_of_its_status
     assert peek.updated(claim.task_id)
 
 
-async def test_what_only_runs_needed_goes_with_the_end(store: TaskStore, peek: Peek) -> None:
-    """Ended tasks are kept in their thousands: the record is a small one again, and what was called is gone."""
+@pytest.mark.parametrize("status", TERMINAL)
+async def test_what_only_runs_needed_goes_with_the_end(store: TaskStore, peek: Peek, status: Terminal) -> None:
+    """Ended tasks are kept in their thousands: the record is small again. To retry a failed one its call is kept."""
     claim = await parked(store, "a", hold=True)
     assert peek.raw.object("encoding", peek.keys.task(claim.task_id)) == "hashtable"
-    await end(store, claim)
+    await end(store, claim, status)
     assert peek.raw.object("encoding", peek.keys.task(claim.task_id)) == "listpack"
-    assert peek.stored(claim.task_id).call is None
+    assert (peek.stored(claim.task_id).call is None) == (status != Status.FAILED)
 
 
 async def test_an_ended_task_stands_in_no_index(store: TaskStore, peek: Peek) -> None:

@@ -93,7 +93,7 @@ _SCRIPTS: Final[dict[type[Move], str]] = {
     Reap: "reap",
 }
 #: What one task alone, of one schema, in an open fleet never hears.
-_ELSEWHERE: Final = {("create", word) for word in ("EXISTS", "CONFLICT", "CLOSED", "FULL")} | {
+_ELSEWHERE: Final = {("create", word) for word in ("EXISTS", "CONFLICT", "CLOSED", "FULL", "FINAL")} | {
     *((name, "NEWER") for name in ("answer", "cancel", "claim", "reap")),
     ("reap", "WAITING"),
 }

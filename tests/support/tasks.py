@@ -59,6 +59,7 @@ async def offer(
     digest: str = "d1",
     settled: tuple[Guard, Mapping[str, Any]] | None = None,
     message: Envelope | None = None,
+    origin: str | None = None,
 ) -> Created | Refused:
     """What the store answers to this call, which it may refuse."""
     return await store.create(
@@ -70,6 +71,7 @@ async def offer(
         arguments_digest=digest,
         settled=settled,
         message=message,
+        origin=origin,
     )
 
 

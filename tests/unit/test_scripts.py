@@ -148,6 +148,7 @@ def test_every_answer_of_a_script_is_tested(name: str) -> None:
         tests += (STORE_TESTS / "test_admission.py").read_text()
         # `Refused` carries what the two words mean.
         tests = tests.replace('Refused("closed"', '"CLOSED"').replace('Refused("owner"', '"FULL"')
+        tests = tests.replace('Refused("final"', '"FINAL"')
     if name == "reap":
         tests += (STORE_TESTS / "test_input_limits.py").read_text()
     if name == "claim":

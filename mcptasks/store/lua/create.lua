@@ -1,10 +1,12 @@
 -- The task exists, is readable, and its message counts as unsent; or the idempotency key names the one that does.
 --
--- KEYS: task, call, journal, idem, unsent, expiry, broker_queue, admission
+-- KEYS: task, call, journal, idem, unsent, expiry, broker_queue, admission, origin
 -- ARGV: task_id, tool, owner, owner_digest, call_json, mrtr, queue, ttl_ms, poll_ms, poll_parked_ms, resend_ms,
 --   max_attempts, hard_limit_ms, grace_ms, version, idem_digest, message, retry_delays, owner_max, tool_max,
---   queue_max, batch, answers...
--- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id | CLOSED reason | FULL what limit
+--   queue_max, batch, label, origin_label, answers...
+-- RETURNS: CREATED created_ms | EXISTS task_id | CONFLICT task_id | CLOSED reason | FULL what limit | FINAL
+--
+-- origin: the failed task that this one retries, and the two as their timelines name them; no label: it retries none
 
 -- The same id again is our own client sending once more what it saw no answer to.
 local own = redis.call('HGET', task, 'created')
@@ -16,6 +18,8 @@ if idem_digest ~= '' then
     return {digest == idem_digest and 'EXISTS' or 'CONFLICT', id}
   end
 end
+
+if origin_label ~= '' and redis.call('HGET', origin, 'status') ~= 'failed' then return {'FINAL'} end
 
 -- Nothing is reserved before this line, so a refusal leaves nothing behind.
 local reason = redis.call('HGET', admission, 'reason')
@@ -56,5 +60,9 @@ end
 list_task(prefix, entry, task_id, 'active', now, gone)
 index_add(unsent, now + tonumber(resend_ms), task_id, gone)
 if expires ~= '' then index_add(expiry, tonumber(expires), task_id, gone) end
+if origin_label ~= '' then
+  note(task, 'retried', 'of', origin_label)
+  note(origin, 'retried', 'as', label)
+end
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end
 return {'CREATED', int(now)}

@@ -95,11 +95,13 @@ end
 
 -- The task ends here. Its questions close, it leaves every index of what is to be done, and is kept for one more ttl.
 local function settle(k, task_id, status, reason, message, payload)
-  -- What only a run needed goes, and so does what was called: an ended task may be kept for long, and a hash of few and
-  -- short values takes a third of the memory.
+  -- What only a run needed goes, and so does what was called, unless the task failed, so that it can be retried: an ended
+  -- task may be kept for long, and a hash of few and short values takes a third of the memory.
   local kept = {v = 1, id = 1, tool = 1, owner = 1, created = 1, updated = 1, started = 1, rev = 1, ttl = 1, poll = 1,
     queue = 1, token = 1, attempt = 1, max_attempts = 1, retries = 1, hard_limit = 1, cancel = 1, why = 1, msg = 1,
     progress = 1, total = 1, progressed = 1, version = 1, idem = 1, artifacts = 1}
+  local failed = status == 'failed'
+  kept.retry = failed and 1
   local record, all = {}, redis.call('HGETALL', k.task)
   for i = 1, #all, 2 do
     if kept[all[i]] then record[all[i]] = all[i + 1] end
@@ -121,7 +123,8 @@ local function settle(k, task_id, status, reason, message, payload)
     redis.call('SET', k.result, payload)
     keys[#keys + 1] = k.result
   end
-  redis.call('DEL', k.task, k.call)
+  redis.call('DEL', k.task)
+  if failed then keys[#keys + 1] = k.call else redis.call('DEL', k.call) end
   redis.call('HSET', k.task, unpack(flat))
   local prefix = prefix_of(k.task, task_id)
   if record.idem then keys[#keys + 1] = prefix .. 'idem:' .. record.idem end
