@@ -146,6 +146,8 @@ async def test_what_a_tool_says_last_is_written_before_its_end(settings: Setting
     """However it ends, and however quickly."""
 
     async def tool() -> str:
+        await mcptasks.note("first")
+        await asyncio.sleep(0.02)  # written by now, most likely, so that the next one has to wait its turn
         await mcptasks.note("last words")
         if end == "fails":
             raise MCPError(-32050, "No stock")
@@ -154,7 +156,7 @@ async def test_what_a_tool_says_last_is_written_before_its_end(settings: Setting
         return "done"
 
     async with ended(settings, tool) as (_, client, task_id):
-        assert words(await timeline(client, task_id)) == "create claim note end"
+        assert words(await timeline(client, task_id)) == "create claim note note end"
 
 
 @covers("W6")
