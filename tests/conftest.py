@@ -62,4 +62,4 @@ def no_key_without_an_expiry(request: pytest.FixtureRequest) -> Generator[None]:
 
 
 def _is_brokers(key: str, client: redis.Redis) -> bool:
-    return any(name in key for name in _BROKERS) or client.type(key) == "list"
+    return any(name in key for name in _BROKERS) or (client.type(key) == "list" and not key.endswith(":timeline"))
