@@ -131,12 +131,18 @@ async def test_a_cancelled_caller_leaves_the_connection_usable(stub: StubServer)
 PROGRAM = """
 import json, os, sys
 print("ready: no JSON-RPC", file=sys.stderr)
+greeted = "old" not in sys.argv
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message:
         continue
     method, params, id = message["method"], message.get("params", {}), message["id"]
-    if method == "server/discover":
+    if method == "initialize":
+        greeted = True
+        out = {"result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
+    elif not greeted:
+        out = {"error": {"code": -32600, "message": "not initialized"}}
+    elif method == "server/discover":
         out = {"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}}
     elif method == "tools/call" and params["name"] == "die":
         os._exit(1)
@@ -155,16 +161,22 @@ for line in sys.stdin:
 """
 
 
-def program(**speaking: Any) -> dict[str, Any]:
+def program(*argv: str, **speaking: Any) -> dict[str, Any]:
     """A server that is a program; its secret comes by reference."""
-    entry = {"command": sys.executable, "args": ["-c", PROGRAM], "env": {"WORD": "${WORD}"}, "mcptasks": speaking}
+    entry = {
+        "command": sys.executable,
+        "args": ["-c", PROGRAM, *argv],
+        "env": {"WORD": "${WORD}"},
+        "mcptasks": speaking,
+    }
     return {"mcpServers": {"local": entry}}
 
 
 @covers("F05")
-async def test_a_program_is_spoken_to_over_stdio() -> None:
+@pytest.mark.parametrize("argv", [[], ["old"]], ids=["2026-07-28", "2025-11-25"])
+async def test_a_program_is_spoken_to_over_stdio(argv: list[str]) -> None:
     """Started when it is needed, started again when it has died, gone at the end."""
-    async with Servers(program(timeout=10), environment={"WORD": "pid "}) as servers:
+    async with Servers(program(*argv, timeout=10), environment={"WORD": "pid "}) as servers:
         driver = servers.driver("local")
         pids: list[int] = []
         for tool in ("echo", "echo", "die", "echo"):

@@ -108,11 +108,6 @@ def other_id() -> Fault:
     return _sends(lambda seen: http(200, json.dumps({"jsonrpc": "2.0", "id": "nobody", "result": {}}).encode()))
 
 
-def oversize(size: int, content_type: str = JSON) -> Fault:
-    """A body of that many bytes."""
-    return body(b'{"jsonrpc": "2.0", "id": 1, "result": "' + b"x" * size + b'"}', content_type)
-
-
 def session_lost() -> Fault:
     """404, as a server answers that has been restarted and knows no sessions."""
     return status(404, b"Session not found")
