@@ -377,6 +377,34 @@ async def test_each_request_says_what_it_is_about_and_what_we_can(stub: StubServ
         assert declared == {"elicitation": {"form": {}, "url": {}}, "extensions": {EXTENSION: {}}}
 
 
+async def test_arguments_go_into_headers_where_the_tool_wants_them_there(stub: StubServer, driver: Driver) -> None:
+    """x-mcp-header (2026-07-28): learned from the list of tools when the server refuses, once, with -32020."""
+    region = {"type": "string", "x-mcp-header": "Region"}
+    stub.listed = [{"name": "build", "inputSchema": {"type": "object", "properties": {"region": region}}}]
+    mismatch = faults.error(-32020, "Mcp-Param-Region is missing", status=400)
+    stub.fault("tools/call", mismatch)
+    assert (await driver.submit("build", {"region": "z\u00fcrich", "n": 1}, key="k")).handle is not None
+    first, second = stub.asked("tools/call")
+    assert "mcp-param-region" not in first.headers and first.params == second.params
+    encoded = base64.b64encode("z\u00fcrich".encode()).decode()
+    assert second.headers["mcp-param-region"] == f"=?base64?{encoded}?="
+    assert second.headers["idempotency-key"] == "k"
+    stub.listed = []
+    stub.fault("tools/call", mismatch)
+    with pytest.raises(RemoteRefused, match="is missing"):
+        await driver.submit("build", {}, key="other")
+    assert stub.counts["tools/call"] == 3
+
+
+async def test_the_server_is_told_what_may_be_asked(stub: StubServer) -> None:
+    """P44: only what is configured is declared."""
+    async with driving(stub, driver="tasks", questions=["sampling", "roots"]) as driver:
+        await start(driver)
+    meta = stub.log[0].params["_meta"]
+    declared = meta["io.modelcontextprotocol/clientCapabilities"]
+    assert declared == {"sampling": {}, "roots": {}, "extensions": {EXTENSION: {}}}
+
+
 async def test_a_call_that_is_answered_at_once_has_no_handle(stub: StubServer, driver: Driver) -> None:
     """There is nothing to track: the result is the end."""
     stub.plain["echo"] = lambda arguments: {"content": [{"type": "text", "text": arguments["x"]}], "isError": False}
