@@ -48,8 +48,9 @@ class Speaking(BaseModel):
     max_concurrency: int = Field(default=8, ge=1, le=1_000)
     #: Requests per second that one process may begin, evenly spread; None: no limit but the one above.
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    #: For a request and its whole answer; seconds as a number, or text such as "30s".
-    timeout_ms: Annotated[int, BeforeValidator(_timeout), Field(alias="timeout", gt=0)] = 30_000
+    #: For a request and its whole answer, and as long for its turn before; seconds as a number, or text such as "30s".
+    #: Below what the tracker gives a call, so that it is seldom in doubt whether a call was sent.
+    timeout_ms: Annotated[int, BeforeValidator(_timeout), Field(alias="timeout", gt=0)] = 20_000
     #: The server gives the same task to the same idempotency key, as mcptasks' own do: a submit whose answer was lost
     #: is then sent again by itself.
     honours_key: bool = False

@@ -15,7 +15,7 @@ from mcp_types import METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
 from mcptasks.model import CLIENT_CAPABILITIES, CLIENT_INFO
-from mcptasks.tracker.pacing import Pacing
+from mcptasks.tracker.pacing import NoTurn, Pacing
 from mcptasks.tracker.remote import ProtocolBroken, RemoteRefused, RemoteUnavailable
 from mcptasks.wire import EXTENSION, MODERN
 
@@ -119,8 +119,14 @@ class Peer(ABC):
         for _ in range(2):
             greeting = await self.greet()
             try:
-                async with self._pacing.slot():
+                async with self._pacing.turn(self._timeout_s):
                     return await self._request(greeting, method, params, name=name, headers=headers)
+            except NoTurn:
+                raise RemoteUnavailable(
+                    f"Server {self.server!r} has too much to do: no turn within {self._timeout_s:g} s "
+                    "(max_concurrency, rate)",
+                    sent=False,
+                ) from None
             except SessionLost as exc:
                 lost = exc
                 self.forget(greeting)

@@ -67,6 +67,24 @@ async def test_requests_keep_their_pace(stub: StubServer) -> None:
         assert time.monotonic() - started >= 0.45
 
 
+async def test_a_request_whose_turn_does_not_come_was_not_sent(stub: StubServer) -> None:
+    """It may be sent again; and what gave up takes no turn from the others."""
+    async with driving(stub, driver="tasks", max_concurrency=1, timeout="1s") as driver:
+        handle = (await driver.submit("build", {}, key="k")).handle
+        assert handle is not None
+        stub.always("tasks/get", faults.silent(20))
+        before = stub.counts["tasks/get"]
+        found = await asyncio.gather(*(driver.look(handle) for _ in range(5)), return_exceptions=True)
+        sent = [error.sent for error in found if isinstance(error, RemoteUnavailable)]
+        assert len(sent) == 5 and 0 < sent.count(True) == stub.counts["tasks/get"] - before < 5
+        stub.always("tasks/get", None)
+        await driver.look(handle)
+    async with driving(stub, driver="tasks", rate=2, timeout="1200ms") as driver:
+        found = await asyncio.gather(*(driver.look(handle) for _ in range(8)), return_exceptions=True)
+        late = [error for error in found if isinstance(error, RemoteUnavailable)]
+        assert len(late) == 5 and not any(error.sent for error in late)
+
+
 class Door:
     """A hook that has another token each time."""
 

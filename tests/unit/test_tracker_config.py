@@ -46,7 +46,7 @@ def test_the_ecosystems_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert load(file) == load(str(file)) == load(ECOSYSTEM)
     assert Servers(file, environment={}).names == ["remote", "local"]
     speaking = Servers(file, environment={}).speaking("remote")
-    assert (speaking.driver, speaking.max_concurrency, speaking.rate, speaking.timeout_ms) == ("auto", 8, None, 30_000)
+    assert (speaking.driver, speaking.max_concurrency, speaking.rate, speaking.timeout_ms) == ("auto", 8, None, 20_000)
     assert not speaking.honours_key
 
 
