@@ -132,8 +132,9 @@ class Tracker(TrackedTasks):
         return await self._here.submitter.submit(intent)
 
     def celery(self) -> App:
-        """A Celery app whose workers track. Use `attach` where there is one already."""
-        app = make_app(self.settings)
+        """A Celery app whose workers track, and serve no queue of the fleet. `attach` where there is one already."""
+        # A worker of this app knows no tools: it must not take the messages of those that do.
+        app = make_app(self.settings.model_copy(update={"queue": f"{self.settings.queue}.track"}))
         self.attach(app)
         return app
 
