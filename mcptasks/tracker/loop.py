@@ -9,6 +9,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from mcptasks.errors import StoreUnavailable
@@ -27,6 +28,8 @@ _STORE_AWAY_S: Final = 1.0
 #: A task of a server that has all its slots taken is due again after about this long, the longer the more there are.
 _CROWDED_MS: Final = 1_000
 _CROWDED_MAX_MS: Final = 60_000
+#: How often the tasks that durable tasks follow are looked at.
+_ORPHANS_S: Final = 2.0
 #: How often what Redis has dropped is cleared out of the lists.
 _FORGET_S: Final = 60.0
 #: The most recent polls whose lag is remembered.
@@ -57,7 +60,7 @@ class TrackerLoop:
     async def run(self) -> None:
         """Tracks until it is cancelled; then every poll is cancelled, and its claim given back."""
         others = [asyncio.ensure_future(deliverer.run()) for deliverer in self._deliverers]
-        others.append(asyncio.ensure_future(self._forgetting()))
+        others += [asyncio.ensure_future(self._forgetting()), asyncio.ensure_future(self._minding())]
         try:
             await self._polling()
         finally:
@@ -132,11 +135,15 @@ class TrackerLoop:
         delay_ms = int(min(_CROWDED_MS * rounds, _CROWDED_MAX_MS) * (0.5 + random.random()))
         await self._store.release(claim.task.task_id, claim.token, delay_ms)
 
+    async def _minding(self) -> None:
+        while True:
+            await asyncio.sleep(_ORPHANS_S)
+            with suppress(StoreUnavailable):  # the polls say so
+                await self._store.orphans()
+
     async def _forgetting(self) -> None:
         while True:
             await asyncio.sleep(_FORGET_S)
-            try:
+            with suppress(StoreUnavailable):
                 while await self._store.forget():
                     pass
-            except StoreUnavailable:
-                pass  # the polls say so

@@ -11,12 +11,15 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
+from mcp.server.mcpserver import Context
+
 from mcptasks.errors import ConfigurationError
 from mcptasks.fleet.app import App, make_app
 from mcptasks.model import new_task_id
 from mcptasks.settings import Settings
 from mcptasks.tracker.consumers import NAME, Consumer, Function
 from mcptasks.tracker.deliverer import Deliverer
+from mcptasks.tracker.following import follow
 from mcptasks.tracker.loop import TrackerLoop
 from mcptasks.tracker.model import Event, Intent, Tracked
 from mcptasks.tracker.options import TrackOptions
@@ -130,6 +133,10 @@ class Tracker(TrackedTasks):
     async def submit_intent(self, intent: Intent) -> Tracked:
         """As `submit`, of an intent that says everything, its id included."""
         return await self._here.submitter.submit(intent)
+
+    async def follow(self, ctx: Context, task: str) -> Tracked:
+        """In a durable tool: the task, once it has ended; see `mcptasks.tracker.following.follow`."""
+        return await follow(ctx, self, task)
 
     def celery(self) -> App:
         """A Celery app whose workers track, and serve no queue of the fleet. `attach` where there is one already."""

@@ -13,6 +13,7 @@ by the same Lua; in the place of a tool stands the server.
 | trackers             | zset   | tracker process -> until when it is taken for alive                         |
 | outbox:<consumer>    | zset   | task with news for the consumer -> when they are delivered (again)          |
 | dead                 | zset   | "task consumer" -> when its event was given up                              |
+| parents              | zset   | task that a durable task follows -> when that one is looked at next         |
 | events               | stream | every event, the last ten thousand                                          |
 """
 
@@ -45,6 +46,11 @@ class TrackKeys(Keys):
     def trackers(self) -> str:
         """Who polls."""
         return f"{self.prefix}trackers"
+
+    @property
+    def parents(self) -> str:
+        """Tasks that a durable task follows."""
+        return f"{self.prefix}parents"
 
     @property
     def dead(self) -> str:

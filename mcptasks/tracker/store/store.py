@@ -11,10 +11,11 @@ from mcptasks.store.changes import Changes
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.store.callers import CallerTransitions
 from mcptasks.tracker.store.outbox import OutboxTransitions
+from mcptasks.tracker.store.parents import ParentTransitions
 from mcptasks.tracker.store.polls import PollTransitions
 
 
-class TrackStore(PollTransitions, OutboxTransitions, CallerTransitions):
+class TrackStore(PollTransitions, OutboxTransitions, CallerTransitions, ParentTransitions):
     """The tracked tasks of one prefix, for callers, pollers and those who deliver events."""
 
     def __init__(self, settings: Settings, options: TrackOptions) -> None:

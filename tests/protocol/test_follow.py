@@ -1,0 +1,98 @@
+"""A durable tool that follows a task of another server: it parks, hands questions on, and takes its cancel along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+from mcp.server.mcpserver import Context
+
+from mcptasks.errors import ConfigurationError
+from mcptasks.settings import Settings
+from mcptasks.tracker.model import TrackStatus
+from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.tracker import Tracker
+from tests.requirements import covers
+from tests.support.durable import one, text, woken
+from tests.support.house import house
+from tests.support.stub_server import StubServer
+from tests.support.stub_steps import asking, completed, working
+from tests.support.tracker_desk import stub_desk, stub_servers
+
+pytestmark = pytest.mark.anyio
+
+
+@covers("D06")
+async def test_a_durable_tool_waits_for_a_remote_task_and_hands_its_questions_on(
+    settings: Settings, raw: redis.Redis
+) -> None:
+    """It sleeps while the other one works, asks its own caller what that one asks, and has its result in the end."""
+    with StubServer() as stub:
+        stub.script = [working(), asking("k", text="Which year?"), completed("42")]
+        tracker = Tracker(lambda: stub_servers(stub), settings=settings, options=TrackOptions())
+
+        async def tool(ctx: Context) -> str:
+            task = await tracker.submit("stub", "export", key="once")
+            done = await tracker.follow(ctx, task.task_id)
+            assert done.result is not None
+            return str(done.result["content"][0]["text"])
+
+        async with (
+            tracker,
+            stub_desk(settings, raw, stub) as front,
+            house(settings, one(tool)) as (home, client),
+        ):
+            task_id = await client.start("tool")
+            assert await home.fleet.deliver() == "sleeping"
+            (remote,) = (await tracker.list()).tasks
+            await front.poll(remote.task_id)
+            assert await woken(home, raw, task_id) == "sleeping"
+            await front.poll(remote.task_id)
+            assert await woken(home, raw, task_id) == "parked"
+            state = await client.state(task_id)
+            ((key, question),) = state["inputRequests"].items()
+            assert question["params"]["message"] == "Which year?"
+            answer = {"action": "accept", "content": {"reply": "2026"}}
+            await client.update(task_id, {key: answer})
+            assert await home.fleet.deliver() == "sleeping"
+            (remote,) = await front.poll(remote.task_id)
+            assert remote.status is TrackStatus.COMPLETED
+            assert await woken(home, raw, task_id) == "completed"
+            assert text(await client.state(task_id)) == "42"
+        assert len(stub.asked("tools/call")) == 1
+        assert [seen.params["inputResponses"] for seen in stub.asked("tasks/update")] == [{"k": answer}]
+
+
+@covers("D5")
+async def test_a_cancelled_durable_task_takes_the_remote_one_along(settings: Settings, raw: redis.Redis) -> None:
+    """Although no tool runs that could hear of it."""
+    with StubServer() as stub:
+        stub.script = [working()]
+        tracker = Tracker(lambda: stub_servers(stub), settings=settings, options=TrackOptions())
+
+        async def tool(ctx: Context) -> Any:
+            task = await tracker.submit("stub", "export", key="once")
+            await tracker.follow(ctx, task.task_id)
+
+        async with (
+            tracker,
+            stub_desk(settings, raw, stub) as front,
+            house(settings, one(tool)) as (home, client),
+        ):
+            task_id = await client.start("tool")
+            assert await home.fleet.deliver() == "sleeping"
+            assert await front.store.orphans() == 0
+            await client.cancel(task_id)
+            (remote,) = (await tracker.list()).tasks
+            front.peek.raw.zadd(front.peek.keys.parents, {remote.task_id: 1})
+            assert await front.store.orphans() == 1
+            await front.poll(remote.task_id)
+        assert len(stub.asked("tasks/cancel")) == 1
+
+
+async def test_outside_of_a_durable_task_there_is_wait(settings: Settings) -> None:
+    """A plain error that says so."""
+    tracker = Tracker({"mcpServers": {}}, settings=settings, options=TrackOptions())
+    with pytest.raises(ConfigurationError, match=r"tracker\.wait"):
+        await tracker.follow(None, "x" * 32)  # pyright: ignore[reportArgumentType]
