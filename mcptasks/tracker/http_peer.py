@@ -7,6 +7,7 @@ without Retry-After, and reads bodies of any size.
 from __future__ import annotations
 
 import functools
+import logging
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -37,6 +38,22 @@ _NAME_MAX: Final = 24 * 1024
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
 
+class _Unlogged(logging.Filter):
+    """httpx2 logs the URL of every request at INFO; of ours it may hold a secret, and there are many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        args = record.args if isinstance(record.args, tuple) else ()
+        return not any(isinstance(arg, httpx2.URL) and str(arg) in self.urls for arg in args)
+
+
+_unlogged: Final = _Unlogged()
+logging.getLogger("httpx2").addFilter(_unlogged)
+
+
 class _Unauthorized(FrontRefused):
     """HTTP 401."""
 
@@ -56,6 +73,7 @@ class HttpPeer(Peer):
         """`transport`: in the place of the network; `args`: as of `Peer`."""
         super().__init__(*args)
         self._url, self._headers, self._body_max, self._auth = url, dict(headers), body_max, auth
+        _unlogged.urls.add(str(httpx2.URL(url)))
         self._signed: Mapping[str, str] | None = None
         times = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S, read=_STREAM_IDLE_S, pool=None)
         pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100)  # `Pacing` bounds the first

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
 from collections.abc import Generator, Mapping
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 
-from mcptasks.tracker.remote import RemoteStatus, RemoteUnavailable
+from mcptasks.tracker.remote import RemoteGone, RemoteStatus, RemoteUnavailable
 from mcptasks.tracker.servers import Servers
 from tests.requirements import covers
 from tests.support import stub_faults as faults
@@ -83,6 +85,22 @@ async def test_a_request_whose_turn_does_not_come_was_not_sent(stub: StubServer)
         found = await asyncio.gather(*(driver.look(handle) for _ in range(8)), return_exceptions=True)
         late = [error for error in found if isinstance(error, RemoteUnavailable)]
         assert len(late) == 5 and not any(error.sent for error in late)
+
+
+async def test_no_log_line_has_the_url_or_a_header(stub: StubServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Both may hold secrets; what else of httpx2's is logged is as before."""
+    caplog.set_level(logging.DEBUG)
+    entry = {"url": f"{stub.url}?token=SECRET", "headers": {"Authorization": "Bearer SECRET"}}
+    async with Servers({"mcpServers": {"stub": entry}}) as servers:
+        await servers.driver("stub").submit("build", {"password": "SECRET"}, key="k")
+        with pytest.raises(RemoteGone):
+            await servers.driver("stub").look("x")
+    async with httpx2.AsyncClient() as other:
+        await other.get(stub.url)
+    assert "SECRET" not in caplog.text
+    assert [record.message for record in caplog.records if record.name == "httpx2"] == [
+        f'HTTP Request: GET {stub.url} "HTTP/1.1 405 Stub"'
+    ]
 
 
 class Door:
