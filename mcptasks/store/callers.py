@@ -11,7 +11,7 @@ from mcptasks.model import Envelope, Guard, Record, Status, Submission, label
 from mcptasks.policy import Policy
 from mcptasks.store.base import FORGET_BATCH, TASK_KEYS, Next, Transitions, hint_for
 from mcptasks.store.keys import owner_digest
-from mcptasks.store.records import newer, read_record, seal_guard, with_payload
+from mcptasks.store.records import newer, pairs, read_record, seal_guard, with_payload
 from mcptasks.strict_json import clean, dumps
 
 #: An unfinished task stays in Redis this much longer than both its phases, so that the sweeper always comes first.
@@ -155,16 +155,12 @@ class CallerTransitions(Transitions):
             SchemaTooNew: a newer mcptasks wrote it.
             Sealed: something of it is sealed with a key that is not here.
         """
-        async with self.connection.turn() as client, client.pipeline(transaction=False) as pipe:
-            # In this order: of whatever has ended by the first, the second finds the payload.
-            pipe.hgetall(self.keys.task(task_id))
-            pipe.get(self.keys.result(task_id))
-            fields, payload = cast("tuple[dict[str, str], str | None]", await pipe.execute())
-        if not fields or (owner is not None and fields["owner"] != owner):
+        reply = await self.run_script(
+            "read", self.own(task_id, "task", "result"), {"owner": owner, "operator": "1" if owner is None else ""}
+        )
+        if reply[0] == "GONE":
             return None
-        fields = with_payload(fields, payload)
-        if fields["status"] in (Status.COMPLETED, Status.FAILED) and not fields.keys() & {"result", "error"}:
-            return None  # its time was up between the two
+        fields = with_payload(pairs(reply[1]), reply[2] or None)
         return read_record(fields, self.seal)
 
     async def owned(self, task_ids: Sequence[str], owner: str) -> list[str]:

@@ -76,6 +76,7 @@ class Worker:
         self._lifespan: Any = None
         self._context = contextvars.copy_context()
         self._works = set[Work]()
+        self._ending = False
         #: Asked about every step that is about to be recorded: its work, its name, and whether the record is written.
         self.on_step: Callable[[Work, str, bool], None] = lambda work, name, recorded: None
 
@@ -87,6 +88,7 @@ class Worker:
             try:
                 yield
             finally:
+                self._ending = True
                 works = {work.task for work in self._works}
                 for task in (*works, *upkeep):
                     task.cancel()
@@ -99,7 +101,9 @@ class Worker:
         return iter(tuple(self._works))
 
     def send(self, hint: Hint) -> None:
-        """The message is on its way."""
+        """The message is on its way; at the end, where runs give back their claims, nobody is there to receive it."""
+        if self._ending:
+            return
         if hint.countdown_ms:
             clock = self._clock or asyncio.get_running_loop()
             clock.call_later(hint.countdown_ms / 1000, lambda: self.begin(hint))

@@ -627,6 +627,21 @@ def test_a_world_can_be_a_fixture_whose_ends_are_in_different_tasks() -> None:
         loop.close()
 
 
+async def test_a_run_that_is_given_back_at_the_end_does_not_begin_anew() -> None:
+    """Its message finds nobody: a run that began now would outlive its world, and the loop too."""
+    gate = Gate()
+
+    async def tool() -> None:
+        await gate.wait()
+
+    before = asyncio.all_tasks()
+    async with testing.run(*server(tool)) as world, world.client() as client:
+        await TasksClient.start(client, "tool")
+        await gate.arrival()
+    assert asyncio.all_tasks() == before
+    assert gate.arrivals == 1
+
+
 def test_a_world_leaves_nothing_behind_in_a_plain_asyncio_run() -> None:
     """No warning of an open connection, no task that is still pending, under the strictest Python."""
     program = """

@@ -27,6 +27,11 @@ async def _claim(store: TaskStore) -> Transition:
     return lambda: claimed(store, task_id)
 
 
+async def _read(store: TaskStore) -> Transition:
+    task_id = await queued(store)
+    return lambda: store.read(task_id, ANN)
+
+
 async def _answer(store: TaskStore) -> Transition:
     task_id = (await parked(store, "a", "b")).task_id
     return lambda: store.answer(task_id, ANN, {"a": 1, "b": 2})
@@ -89,6 +94,7 @@ def _of_a_worker(name: str) -> Callable[[TaskStore], Awaitable[Transition]]:
 TRANSITIONS: Final[dict[str, Callable[[TaskStore], Awaitable[Transition]]]] = {
     "create": _create,
     "claim": _claim,
+    "read": _read,
     "answer": _answer,
     "cancel": _cancel,
     "sweep": _sweep,
