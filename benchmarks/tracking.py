@@ -3,7 +3,7 @@
 The tasks are put into the store as tracked ones, due spread evenly over their interval, as they are once a fleet has
 run for a while. A Celery worker (solo) polls them over real HTTP at a stub server in a process of its own. Printed: how
 late polls were (by the store's clock: from when a task was due until it was claimed), the store's round trips per poll,
-connections, and the worker's memory after a minute and at the end. Exit 1 over a bound.
+CPU, connections, and the worker's memory after a minute and at the end. Exit 1 over a bound.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def measure(tasks: int, minutes: float) -> dict[str, Any]:
         time.sleep(10)  # what was due while the store was filled is caught up with
         # Late polls of that time are not of the steady state; the worker's own numbers are of its last 100,000.
         trips, polls = _trips(raw), _polls(raw, settings)
+        cpu = _cpu_s(worker)
         began, early_mb, early_files, worst = time.monotonic(), 0.0, 0, 0
         while time.monotonic() - began < minutes * 60:
             time.sleep(1)
@@ -93,6 +94,7 @@ def measure(tasks: int, minutes: float) -> dict[str, Any]:
                 early_mb, early_files = _mb(worker), worker.num_fds()
         took = time.monotonic() - began
         trips, polls = _trips(raw) - trips, _polls(raw, settings) - polls
+        cpu = _cpu_s(worker) - cpu
         late_mb, late_files = _mb(worker), worker.num_fds()
         worker.terminate()
         worker.wait(60)
@@ -108,6 +110,10 @@ def measure(tasks: int, minutes: float) -> dict[str, Any]:
             "lag_p99_ms": int(lags[3]),
             "longest_overdue_ms": worst,
             "round_trips_per_poll": round(trips / max(polls, 1), 2),
+            "worker_cpu_ms_per_poll": round(cpu * 1_000 / max(polls, 1), 2),
+            "worker_cpu_share": round(cpu / took, 2),
+            # Of whatever else runs here: with more than the cores, the share above is all the worker got.
+            "machine_load": round(os.getloadavg()[1], 1),
             "worker_mb": round(late_mb, 1),
             "worker_growth_mb": round(late_mb - early_mb, 1),
             "worker_files": late_files,
@@ -204,6 +210,11 @@ def _overdue_ms(raw: Any, settings: Settings) -> int:
     first = raw.zrange(f"{settings.prefix}track:due", 0, 0, withscores=True)
     seconds, micros = raw.time()
     return max(0, int(seconds * 1000 + micros / 1000 - first[0][1])) if first else 0
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def _mb(process: psutil.Process) -> float:

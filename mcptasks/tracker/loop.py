@@ -28,6 +28,7 @@ _STORE_AWAY_S: Final = 1.0
 #: A task of a server that has all its slots taken is due again after about this long, the longer the more there are.
 _CROWDED_MS: Final = 1_000
 _CROWDED_MAX_MS: Final = 60_000
+_CROWDED_PAUSE_S: Final = 0.1
 #: How often the tasks that durable tasks follow are looked at.
 _ORPHANS_S: Final = 2.0
 #: How often what Redis has dropped is cleared out of the lists.
@@ -106,7 +107,8 @@ class TrackerLoop:
         await asyncio.gather(*(self._put_back(claim) for claim in crowded))
         longest = self._options.look_ms / 1000
         if room and len(batch.claims) == room:
-            return 0
+            # More is due. Not in a hurry where most of it only comes back to a crowded server.
+            return _CROWDED_PAUSE_S if crowded else 0
         return longest if batch.wait_ms is None else min(longest, max(batch.wait_ms, 1) / 1000)
 
     def _start(self, claim: Claimed) -> None:

@@ -72,7 +72,7 @@ def worker(name: str, env: dict[str, str], folder: Path) -> Proc:
 def test_workers_that_are_killed_lose_no_end_and_no_news(
     settings: Settings, valkey: EmbeddedValkey, tmp_path: Path
 ) -> None:
-    """Forty tasks, two workers, one of them killed in the midst: every end is told, under one id each."""
+    """Twenty tasks, two workers, one of them killed in the midst: every end is told, under one id each."""
     with StubServer() as stub:
         stub.hint = 1_000
         stub.script = lambda tool, arguments: [working(), working(), working(), completed(f"result {arguments['n']}")]
@@ -81,8 +81,8 @@ def test_workers_that_are_killed_lose_no_end_and_no_news(
         try:
             for one in workers:
                 one.await_output(r"celery@\S+ ready|\S+ ready\.")
-            tasks = asyncio.run(_submit(settings, stub, 40))
-            wait_until(lambda: len(stub.asked("tasks/get")) > 40, description="the tasks are polled")
+            tasks = asyncio.run(_submit(settings, stub, 20))
+            wait_until(lambda: len(stub.asked("tasks/get")) > 20, description="the tasks are polled")
             workers[0].kill()
 
             def all_told() -> bool:
@@ -94,10 +94,10 @@ def test_workers_that_are_killed_lose_no_end_and_no_news(
             for one in workers:
                 one.kill()
     lines = told(tmp_path)
-    assert len({(line["task_id"], line["event_id"]) for line in lines}) == 40
+    assert len({(line["task_id"], line["event_id"]) for line in lines}) == 20
     texts = {line["task_id"]: line["result"]["content"][0]["text"] for line in lines}
     assert texts == {task.task_id: f"result {n}" for n, task in enumerate(tasks)}
-    assert len(stub.asked("tools/call")) == 40
+    assert len(stub.asked("tools/call")) == 20
 
 
 async def _submit(settings: Settings, stub: StubServer, count: int) -> list[Tracked]:

@@ -15,7 +15,7 @@ from tests.fleet.system import Fleet, Proc
 from tests.requirements import covers
 from tests.support.waiting import wait_until
 
-TASKS: Final = 20
+TASKS: Final = 10
 
 
 @covers("D1", "D6", "D06")
