@@ -10,16 +10,15 @@ import functools
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
 import httpx2
-from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER, encode_header_value
+from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER
 
 from mcptasks.strict_json import dumps
+from mcptasks.tracker.headers import name_value, retry_after_ms
 from mcptasks.tracker.peer import FrontRefused, Greeting, Peer, SessionLost
 from mcptasks.tracker.remote import ProtocolBroken, RemoteUnavailable
 from mcptasks.tracker.strict import outcome, read
@@ -32,8 +31,6 @@ _SESSION_HEADER: Final = "mcp-session-id"
 _CONNECT_S: Final = 10.0
 #: Of a stream that tells nothing for so long nobody knows whether it is there.
 _STREAM_IDLE_S: Final = 300.0
-#: Longer than a name that every server's headers have room for; the name stands in the request's body as well.
-_NAME_MAX: Final = 24 * 1024
 #: Errors before there was a connection: the request is not on its way.
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
@@ -104,7 +101,8 @@ class HttpPeer(Peer):
                     if "method" not in found:
                         result = found["result"]
                     elif "id" in found:
-                        await self._send(self._asked_back(found), greeting)
+                        with suppress(RemoteUnavailable):  # the server's loss; what it was asked counts
+                            await self._send(self._asked_back(found), greeting)
             assert result is not None  # `_messages` ends with one
             return result
 
@@ -146,7 +144,7 @@ class HttpPeer(Peer):
             head[_SESSION_HEADER] = greeting.session
         if greeting.version in MODERN and method is not None:
             head[MCP_METHOD_HEADER] = method
-            if name is not None and (value := _name(name)) is not None:
+            if name is not None and (value := name_value(name)) is not None:
                 head[MCP_NAME_HEADER] = value
         return head
 
@@ -214,7 +212,7 @@ class HttpPeer(Peer):
         if status == 429 or status >= 500:
             raise RemoteUnavailable(
                 f"Server {self.server!r} answered HTTP {status}",
-                retry_after_ms=_retry_after(response),
+                retry_after_ms=retry_after_ms(response.headers.get("retry-after", "")),
                 sent=status != 429,
             )
         if 300 <= status < 400:
@@ -278,25 +276,3 @@ class HttpPeer(Peer):
 def _tls() -> ssl.SSLContext:
     """One for all servers: reading the certificates costs more than many requests."""
     return httpx2.create_ssl_context()
-
-
-def _name(name: str) -> str | None:
-    """The value of the header `Mcp-Name`; None: it fits into none."""
-    try:
-        value = encode_header_value(name)
-    except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, and nothing else can
-        return None
-    return value if len(value) <= _NAME_MAX else None
-
-
-def _retry_after(response: httpx2.Response) -> int | None:
-    """Milliseconds that the server asks to wait: seconds or an HTTP date, as RFC 9110 has it; None: it says nothing."""
-    value = response.headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit():
-        return int(value[:12]) * 1_000
-    try:
-        at = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0, round((at - datetime.now(UTC)).total_seconds() * 1_000))

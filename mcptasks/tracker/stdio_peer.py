@@ -167,20 +167,25 @@ class StdioPeer(Peer):
                 answers.put_nowait(None)
 
     def _take(self, pipe: _Pipe, message: dict[str, Any]) -> None:
-        meta = (message.get("params") or {}).get("_meta") or {}
+        meta = _member(_member(message, "params"), "_meta")
         if "method" not in message:
             to = message.get("id")
         elif "id" in message:
-            answers = pipe.related.get(str((meta.get(_RELATED_META) or {}).get("taskId")))
+            answers = pipe.related.get(str(_member(_member(meta, _RELATED_META), "taskId")))
             if answers is None:
                 pipe.outgoing.put_nowait(self._asked_back(message))
             else:
                 answers.put_nowait(message)
             return
         else:
-            to = meta.get(SUBSCRIPTION_ID_META_KEY)
+            to = _member(meta, SUBSCRIPTION_ID_META_KEY)
         if isinstance(to, int) and (answers := pipe.waiting.get(to)) is not None:
             answers.put_nowait(message)
+
+
+def _member(value: Any, name: str) -> Any:
+    """Of an object, and of what is none, None."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _plain(message: JSONRPCMessage) -> dict[str, Any]:

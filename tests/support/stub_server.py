@@ -20,10 +20,10 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from tests.support.stub_faults import Fault, Seen, http, reply
+from tests.support.stub_http import LoopbackServer
 from tests.support.stub_steps import ABSENT, Step, Task, cancelled, completed, working
 
 Version = Literal["2026-07-28", "2025-11-25"]
@@ -35,10 +35,11 @@ KEY_META: Final = "mcptasks/idempotencyKey"
 _T: Final = "2026-08-01T00:00:00.000Z"
 
 
-class StubServer:
+class StubServer(LoopbackServer):
     """Serves in a thread of its own from `with` to its end. All attributes may be set while it serves."""
 
     def __init__(self, version: Version = MODERN, *, tasks: bool = True, keeps_log: bool = True, port: int = 0) -> None:
+        super().__init__(port)
         self.version, self.offers_tasks, self.keeps_log = version, tasks, keeps_log
         #: Every request, notification and answer, in the order in which they came.
         self.log: list[Seen] = []
@@ -66,33 +67,10 @@ class StubServer:
         self.authorization: str | None = None
         self.tasks: dict[str, Task] = {}
         self.by_key: dict[str, str] = {}
-        self.port = port
-        #: TCP connections that are open now, and that ever were.
-        self.open_connections, self.connections = 0, 0
         self._faults = defaultdict[str, deque[Fault]](deque)
         self._always: dict[str, Fault] = {}
         self._listeners = list[tuple[asyncio.Queue[bytes | None], frozenset[str], Any]]()
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._loop: asyncio.AbstractEventLoop
-        self._thread = threading.Thread(target=self._serve, name="stub-server", daemon=True)
-        self._ready = threading.Event()
-        self._stop = asyncio.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
-
-    def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread.start()
-        assert self._ready.wait(10), "the stub server does not come up"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
 
     # ------------------------------------------------------------------------------------------------ for tests
 
@@ -126,55 +104,7 @@ class StubServer:
 
     # ------------------------------------------------------------------------------------------------ the server
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._main())
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-
-    async def _main(self) -> None:
-        handlers = set[asyncio.Task[None]]()
-
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.ensure_future(self._connection(reader, writer))
-            handlers.add(task)
-            task.add_done_callback(handlers.discard)
-
-        server = await asyncio.start_server(connected, "127.0.0.1", self.port, limit=64 * 1024 * 1024)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        server.close()
-        for task in list(handlers):
-            task.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
-
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open_connections += 1
-        self.connections += 1
-        try:
-            while (request := await self._read(reader)) is not None:
-                verb, headers, body = request
-                if not await self._request(verb, headers, body, writer):
-                    break
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self.open_connections -= 1
-            writer.close()
-
-    async def _read(self, reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes] | None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        except asyncio.IncompleteReadError:
-            return None
-        first, *lines = head.rstrip("\r\n").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return first.split(" ")[0], headers, await reader.readexactly(int(headers.get("content-length", "0")))
-
-    async def _request(self, verb: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> bool:
+    async def request(self, verb: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> bool:
         if verb != "POST":
             self._note(Seen(f"HTTP {verb}", {}, headers, None, time.monotonic()))
             writer.write(http(200 if verb == "DELETE" else 405, b""))
