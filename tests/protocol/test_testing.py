@@ -22,7 +22,7 @@ from mcp.client import Client, ClientRequestContext
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
-from mcptasks import Retry, Tasks, artifact, cancelled, gather, input_timeout, sleep, step, testing
+from mcptasks import Retry, Tasks, artifact, cancelled, gather, input_timeout, note, sleep, step, testing
 from mcptasks.client import TaskCancelled, TaskFailed, TaskHandle, TasksClient
 from mcptasks.client.polling import Bell
 from mcptasks.errors import BadAnswer, ConfigurationError, UnknownTask
@@ -272,6 +272,28 @@ async def test_progress_is_seen_though_time_stands_still() -> None:
         handle = await TasksClient.start(client, "tool")
         await world.idle()
         assert "row 3" in str((await world.read(handle)).status_message)
+
+
+async def test_the_timeline_is_told_by_the_clock_of_the_world() -> None:
+    """Who tests what a tool notes needs no store for it."""
+
+    async def order() -> str:
+        await note("ordered")
+        await sleep("2h")
+        await note("arrived", data={"boxes": 2})
+        return "done"
+
+    mcp, tasks = server(order)
+    async with testing.run(mcp, tasks) as world, world.client() as client:
+        handle = await TasksClient.start(client, "order")
+        await world.advance("3h")
+        found = await handle.timeline()
+        assert found == await world.operations.timeline(handle.task_id)
+    words = [entry.what for entry in found]
+    assert words == ["create", "claim", "note", "sleep", "claim", "note", "end"]
+    ordered, arrived = (entry for entry in found if entry.what == "note")
+    assert arrived.about == {"text": "arrived", "data": {"boxes": 2}}
+    assert arrived.at_ms - ordered.at_ms == 7_200_000
 
 
 async def test_a_client_that_knows_no_tasks_calls_the_tool_like_any_other() -> None:
