@@ -132,10 +132,14 @@ async def test_show_tells_what_a_task_asks_and_until_when(store: TaskStore, comm
     """And how it is answered."""
     claim = await running(store)
     form = {"type": "object", "properties": {"size": {"type": "integer", "title": "How many?"}}}
-    asked = replace(question("q", "Go on?"), params={"mode": "form", "message": "Go on?", "requestedSchema": form})
+    asked = replace(
+        question("q", "Go on?"),
+        params={"mode": "form", "message": "Go on?\n  + a\x1b[2J\n  - b", "requestedSchema": form},
+    )
     await store.ask(claim, asking(asked), guard=None, hold=False)
     shown = (await commands.run("show", claim.task_id)).out
-    for said in ("parked", "Go on?", "size:", f"mcptasks answer {label(claim.task_id)}"):
+    assert "    Go on?\n      + a [2J\n      - b\n" in shown
+    for said in ("parked", "size:", f"mcptasks answer {label(claim.task_id)}"):
         assert said in shown, said
     told = (await commands.run("show", claim.task_id, "--json")).json
     assert told["questions"]["q"]["params"]["requestedSchema"] == form
