@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mcptasks.cli.logs import show_entries
 from mcptasks.cli.operating import Json, TaskId, console, on_fleet, plain, plain_lines, print_json, span, status_text
 from mcptasks.cli.task_table import progress_json
 from mcptasks.links import Artifact
-from mcptasks.model import Record
+from mcptasks.model import Record, label
+from mcptasks.observe.timeline import Timeline
 from mcptasks.operations import Operations
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.times import iso
+
+#: Entries of the timeline; `mcptasks logs` has all.
+_LATEST: Final = 10
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Known:
     artifacts: list[Artifact]
     #: The worker that has it, if that lives.
     worker: WorkerPulse | None
+    timeline: Timeline
     now_ms: int
 
 
@@ -36,7 +42,7 @@ def show(
     result: Annotated[bool, typer.Option("--result", help="Its result, too, as the caller gets it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show one task: where it stands and runs, what it asks, and what came of it."""
+    """Show one task: where it stands and runs, what it asks, what came of it, and how."""
     known = on_fleet(lambda fleet: _look(fleet, task))
     if as_json:
         print_json(_as_json(known, with_result=result))
@@ -45,6 +51,7 @@ def show(
     screen.print(_facts(known))
     _show_questions(known, screen)
     _show_artifacts(known, screen)
+    _show_timeline(known, screen)
     if result and known.task.result is not None:
         screen.print("\nresult", style="bold")
         typer.echo(json.dumps(known.task.result, indent=2))
@@ -54,7 +61,7 @@ async def _look(fleet: Operations, task: str) -> Known:
     record = await fleet.read(task)
     artifacts = await fleet.artifacts(record.task_id) if record.artifacts else []
     pulse = (await fleet.workers()).get(record.worker) if record.worker else None
-    return Known(record, artifacts, pulse, await fleet.now_ms())
+    return Known(record, artifacts, pulse, await fleet.timeline(record.task_id), await fleet.now_ms())
 
 
 def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
@@ -84,6 +91,7 @@ def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
         },
         "artifacts": [{"name": a.name, "size": a.size, "mime": a.mime, "sha256": a.sha256} for a in known.artifacts],
         "error": task.error,
+        "timeline": known.timeline.told(),
     }
     return {**told, "result": task.result} if with_result else told
 
@@ -165,7 +173,7 @@ def _show_questions(known: Known, screen: Console) -> None:
             screen.print(Text(f"    {line}"))
         for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
             screen.print(Text(f"      {plain(str(name))}: {plain(json.dumps(field), 200)}", "dim"))
-    screen.print(Text(f"  mcptasks answer {task.task_id[:10]}", "dim"))
+    screen.print(Text(f"  mcptasks answer {label(task.task_id)}", "dim"))
 
 
 def _show_artifacts(known: Known, screen: Console) -> None:
@@ -173,3 +181,11 @@ def _show_artifacts(known: Known, screen: Console) -> None:
         screen.print("\nartifacts", style="bold")
     for one in known.artifacts:
         screen.print(Text(f"  {plain(one.name) or '(its result)'}  {one.size:,} bytes  {plain(one.mime)}"))
+
+
+def _show_timeline(known: Known, screen: Console) -> None:
+    screen.print("\ntimeline", style="bold")
+    if len(known.timeline) > _LATEST:
+        hint = f"mcptasks logs {label(known.task.task_id)} shows all {len(known.timeline)} entries; the latest:"
+        screen.print(hint, style="dim")
+    show_entries(known.timeline.entries[-_LATEST:], screen)

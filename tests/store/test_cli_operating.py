@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Final
 
@@ -164,7 +163,15 @@ async def test_a_task_that_is_not_one_is_a_clear_error(store: TaskStore, command
     """W8: exit code 1, one sentence, no stack trace, whatever is to be done to it."""
     for n in range(2):
         await create(store, f"aaaa{n}{new_task_id()[5:]}")
-    for words in (["show"], ["cancel"], ["answer", "--decline"], ["extend", "--ttl", "1d"]):
+    for words in (
+        ["show"],
+        ["logs"],
+        ["logs", "-f"],
+        ["retry"],
+        ["cancel"],
+        ["answer", "--decline"],
+        ["extend", "--by", "1d"],
+    ):
         command, *more = words
         unknown = await commands.run(command, "zzzzzz", *more)
         assert (unknown.code, unknown.out) == (1, "")
@@ -306,8 +313,7 @@ async def test_a_store_that_is_away_is_one_sentence(commands: Commands) -> None:
 
 def test_json_is_on_every_command_that_reads() -> None:
     """DESIGN 7; the names are a contract."""
-    from mcptasks.cli import admission, doctor, ps, show, top  # noqa: PLC0415
+    from mcptasks.cli import admission, doctor, logs, ps, show, top  # noqa: PLC0415
 
-    for function in (ps.ps, show.show, top.top, doctor.doctor, admission.status):
+    for function in (ps.ps, show.show, logs.logs, top.top, doctor.doctor, admission.status):
         assert "--json" in str(function.__annotations__.values()) or "Json" in str(function.__annotations__), function
-    assert json.dumps({}) == "{}"

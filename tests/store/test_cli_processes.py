@@ -11,6 +11,7 @@ from typing import Final
 import anyio.to_thread
 import pytest
 
+from mcptasks.model import Status
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from tests.support.command import environment
@@ -31,11 +32,17 @@ async def _ended(store: TaskStore) -> str:
     return (await ended(store)).task_id
 
 
+async def _failed(store: TaskStore) -> str:
+    return (await ended(store, Status.FAILED)).task_id
+
+
 #: Command -> the task that it is about, the words (ID is its beginning), and what is said.
 COMMANDS: Final[dict[str, tuple[Callable[[TaskStore], Awaitable[str]], list[str], str]]] = {
     "ps": (_queued, [], "queued"),
     "show": (_ended, ["ID"], "completed"),
     "answer": (_parked, ["ID", "--decline"], "moves on"),
+    "logs": (_ended, ["ID", "--follow"], "status completed"),
+    "retry": (_failed, ["ID"], "does it again"),
     "cancel": (_queued, ["ID"], "cancelled"),
     "extend": (_queued, ["ID", "--by", "30d"], "it is kept until"),
     "purge": (_ended, ["--before", "2999-01-01", "--yes"], "removed 1 tasks"),
