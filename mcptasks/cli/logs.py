@@ -46,10 +46,29 @@ def logs(
 def show_entries(entries: Iterable[Entry], screen: Console) -> None:
     """Each entry in a line, or as many as the terminal needs for it."""
     for entry in entries:
-        at, _, rest = str(entry).partition(" ")
-        what, colon, about = rest.partition(": ")
-        line = Text(at, "dim").append(f" {plain(what, 40)}{colon}", _STYLES.get(entry.what, "cyan not dim"))
-        screen.print(line.append(plain(about, 2_000), "default not dim"), soft_wrap=True)
+        about = plain(_about(entry), 2_000)
+        line = Text(iso(entry.at_ms), "dim")
+        line.append(f" {plain(entry.what, 40)}{': ' if about else ''}", _STYLES.get(entry.what, "cyan not dim"))
+        screen.print(line.append(about, "default not dim"), soft_wrap=True)
+
+
+def _about(entry: Entry) -> str:
+    """What people want to know of it; `--json` has all."""
+    about = entry.about
+    match entry.what:
+        case "progress":
+            reports = f" ({about['reports']} reports)" if about["reports"] > 1 else ""
+            return f"{about.get('message') or about['last']}{reports}"
+        case "ask":
+            return ", ".join(str(one.get("label") or one["key"]) for one in about["questions"])
+        case "answer":
+            return f"by {about['by']}: {', '.join(about['keys'])}"
+        case "log" | "note":
+            level = f"{about['level']}: " if "level" in about else ""
+            data = f" {json.dumps(about['data'])}" if "data" in about else ""
+            return f"{level}{about.get('text', '')}{data}"
+        case _:
+            return str(entry).partition(" ")[2].partition(": ")[2]
 
 
 async def _follow(fleet: Operations, task: str, interval: float, as_json: bool) -> None:

@@ -60,7 +60,9 @@ def show(
 async def _look(fleet: Operations, task: str) -> Known:
     record = await fleet.read(task)
     artifacts = await fleet.artifacts(record.task_id) if record.artifacts else []
-    pulse = (await fleet.workers()).get(record.worker) if record.worker else None
+    workers = await fleet.workers() if record.worker else {}
+    # The record names the process, too, behind the node: "worker1@box:1412".
+    pulse = workers.get((record.worker or "").rpartition(":")[0])
     return Known(record, artifacts, pulse, await fleet.timeline(record.task_id), await fleet.now_ms())
 
 

@@ -29,7 +29,8 @@ async def test_logs_tell_what_happened_in_order(store: TaskStore, commands: Comm
     claim = await parked(store, "q")
     await store.answer(claim.task_id, ANN, {"q": {"action": "decline"}})
     again = await claimed(store, claim.task_id, run=2)
-    await store.progress(again, "One: 1", 1, None, None)
+    for n in (1, 2):
+        await store.progress(again, f"Counting: {n}", n, None, None)
     await store.step(again, "charge#1", "1")
     await end(store, again)
     shown = (await commands.run("logs", claim.task_id[:6])).out.splitlines()
@@ -37,6 +38,8 @@ async def test_logs_tell_what_happened_in_order(store: TaskStore, commands: Comm
     assert [what for what in order if what in ("create", "ask", "answer", "claim", "step", "end")] == [
         *("create", "claim", "ask", "answer", "claim", "step", "end")
     ]
+    said_of = {line.split(" ")[1].rstrip(":"): line.partition(": ")[2] for line in shown}
+    assert (said_of["progress"], said_of["answer"]) == ("Counting: 2 (2 reports)", "by client: q")
     assert all(line.startswith("20") and line.split(" ")[0].endswith("Z") for line in shown)
     told = (await commands.run("logs", claim.task_id[:6], "--json")).json
     assert [entry["what"] for entry in told["entries"]] == order

@@ -18,6 +18,7 @@ from tests.support.tasks import (
     TERMINAL,
     artifact,
     asking,
+    claimed,
     create,
     end,
     ended,
@@ -106,8 +107,8 @@ async def test_texts_of_tools_and_callers_move_no_terminal(store: TaskStore, com
 @covers("W8")
 async def test_show_tells_where_a_task_runs_and_how_far_it_is(store: TaskStore, commands: Commands) -> None:
     """By the beginning of its id."""
-    claim = await running(store, policy=Policy(ttl_ms=DAY_MS))
-    await store.report("w1", replace(PULSE, at_ms=await store.now_ms()))
+    claim = await claimed(store, await queued(store, policy=Policy(ttl_ms=DAY_MS)), worker="w1@box:9")
+    await store.report("w1@box", replace(PULSE, at_ms=await store.now_ms()))
     await store.progress(claim, "Half way: 1 of 4 (25 %)", 1, 4, 0.5)
     await store.reserve(claim)
     await store.artifact(claim, artifact("a.csv", "1,2"))
@@ -115,14 +116,14 @@ async def test_show_tells_where_a_task_runs_and_how_far_it_is(store: TaskStore, 
     assert claim.task_id in shown
     for said in (
         "running",
-        "w1 (pid 7 on box)",
+        "w1@box:9 (pid 7 on box)",
         "1 of 4 (25 %), about 10 s left",
         "a.csv  3 bytes  text/csv",
         "1 of 3",
     ):
         assert said in shown, said
     told = (await commands.run("show", claim.task_id[:6], "--json")).json
-    assert (told["runs_on"], told["worker"]) == ({"host": "box", "pid": 7}, "w1")
+    assert (told["runs_on"], told["worker"]) == ({"host": "box", "pid": 7}, "w1@box:9")
     assert told["progress"]["rate_per_second"] == 0.5
     assert [one["name"] for one in told["artifacts"]] == ["a.csv"]
 
