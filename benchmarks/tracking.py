@@ -1,7 +1,7 @@
 """50,000 tracked tasks at ten-minute intervals on one worker: `python -m benchmarks.tracking` (`make bench-tracker`).
 
-The tasks are put into the store as tracked ones, due spread evenly over their interval, as they are once a fleet has
-run for a while. A Celery worker (solo) polls them over real HTTP at a stub server in a process of its own. Printed: how
+The tasks are copies of one that was submitted, due spread evenly over their interval, as they are once a fleet has run
+for a while. A Celery worker (solo) polls them over real HTTP at a stub server in a process of its own. Printed: how
 late polls were (by the store's clock: from when a task was due until it was claimed), the store's round trips per poll,
 CPU, connections, and the worker's memory after a minute and at the end. Exit 1 over a bound.
 """
@@ -43,7 +43,6 @@ LAG_P99_MS: Final = 10_000
 ROUND_TRIPS: Final = 4.0
 #: Growth of the worker's memory from its first minute to the end: what polls leave behind shows within minutes.
 GROWTH_MB: Final = 20.0
-_AT_ONCE: Final = 16
 
 
 def main(
@@ -148,25 +147,48 @@ def _worker(stack: ExitStack, settings: Settings, url: str, folder: Path, log: P
 
 
 async def _fill(settings: Settings, tasks: int) -> None:
+    """One task is submitted in the tracker's own way, and the others are copies of it under ids of their own."""
     async with _store(settings.model_copy(update={"store_timeout_ms": 60_000})) as store:
-        slots = asyncio.Semaphore(_AT_ONCE)
         seen = judged(Snapshot(status=RemoteStatus.WORKING, hint=INTERVAL_MS), result_max=1_000)
-
-        async def one(n: int) -> str:
-            async with slots:
-                task_id = new_task_id()
-                intent = Intent(task_id=task_id, server="stub", tool="export", arguments={"n": n}, key=task_id)
-                await store.intend(intent, "bench")
-                await store.track(task_id, "stub", f"remote-{n}", seen)
-                return task_id
-
-        task_ids = await asyncio.gather(*(one(n) for n in range(tasks)))
+        task_id = new_task_id()
+        intent = Intent(task_id=task_id, server="stub", tool="export", arguments={}, key=task_id)
+        await store.intend(intent, "bench")
+        await store.track(task_id, "stub", "remote-0", seen)
         async with store.connection.turn() as client:
-            now_ms = int((await client.time())[0]) * 1000
-            # From now on, evenly over the interval; a worker needs some seconds to come up.
-            scores = {task_id: now_ms + n * INTERVAL_MS // tasks for n, task_id in enumerate(task_ids)}
-            for start in range(0, tasks, 1_000):
-                await client.zadd(store.keys.due, dict(list(scores.items())[start : start + 1_000]))
+            for start in range(0, tasks, _COPIES):
+                count = min(_COPIES, tasks - start)
+                # From now on, evenly over the interval.
+                await client.eval(
+                    _COPY,
+                    3,
+                    store.keys.task(task_id),
+                    store.keys.due,
+                    store.keys.ids,
+                    start,
+                    count,
+                    INTERVAL_MS / tasks,
+                )
+            await client.zrem(store.keys.due, task_id)
+
+
+#: Copies that one script makes.
+_COPIES: Final = 1_000
+_COPY: Final = """
+local record, clock = redis.call('HGETALL', KEYS[1]), redis.call('TIME')
+local now = clock[1] * 1000
+local prefix = string.match(KEYS[1], '^(.*)task:')
+local gone = redis.call('HGET', KEYS[1], 'gone')
+for n = ARGV[1] + 0, ARGV[1] + ARGV[2] - 1 do
+  local id = string.format('bench%027d', n)
+  local task = prefix .. 'task:{' .. id .. '}'
+  redis.call('HSET', task, unpack(record))
+  redis.call('HSET', task, 'id', id, 'handle', 'remote-' .. n)
+  redis.call('PEXPIREAT', task, gone)
+  redis.call('ZADD', KEYS[2], string.format('%.0f', now + n * ARGV[3]), id)
+  redis.call('ZADD', KEYS[3], 0, id .. ' ' .. redis.call('HGET', task, 'owner_digest') .. ' stub')
+end
+return 'OK'
+"""
 
 
 @asynccontextmanager
