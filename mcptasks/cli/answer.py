@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.console import Console
@@ -16,7 +16,7 @@ from mcptasks.cli.operating import TaskId, console, on_fleet, plain, plain_lines
 from mcptasks.errors import BadAnswer
 from mcptasks.model import Record, label
 
-_ELICITATION = "elicitation/create"
+_ELICITATION: Final = "elicitation/create"
 
 
 def answer(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from mcptasks.observe.timeline import Entry
 from mcptasks.operations import Operations
 from mcptasks.times import iso
 
-_STYLES = {"end": "bold", "lost": "red", "defer": "red", "retry": "yellow", "ask": "yellow", "cancel": "yellow"}
+_STYLES: Final = {"end": "bold", "lost": "red", "defer": "red", "retry": "yellow", "ask": "yellow", "cancel": "yellow"}
 
 
 def logs(
@@ -37,10 +38,8 @@ def logs(
         else:
             show_entries(timeline, console())
         return
-    try:
+    with suppress(KeyboardInterrupt):
         on_fleet(lambda fleet: _follow(fleet, task, interval, as_json))
-    except KeyboardInterrupt:
-        return
 
 
 def show_entries(entries: Iterable[Entry], screen: Console) -> None:

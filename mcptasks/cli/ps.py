@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console, Group
@@ -21,7 +22,7 @@ from mcptasks.scope import PAGE_MAX
 from mcptasks.store.lists import Summary
 from mcptasks.times import iso
 
-_UNFINISHED = tuple(status for status in Status if not status.terminal)
+_UNFINISHED: Final = tuple(status for status in Status if not status.terminal)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def ps(
         list[Status] | None, typer.Option("--status", "-s", help="Only these; may be given several times.")
     ] = None,
     tool: Annotated[str | None, typer.Option(help="Only this tool's.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only this caller's, as the column OWNER of --json has it.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only this caller's, named as --json names it.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show them until Ctrl-C, with bars.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 1.0,
@@ -64,10 +65,9 @@ def ps(
     if watch:
         if as_json_ or not screen.is_terminal:
             raise ConfigurationError("--watch is for a terminal; programs call `mcptasks ps --json` again and again")
-        try:
+        with suppress(KeyboardInterrupt):
             on_fleet(lambda fleet: _watch(fleet, choice, interval, screen))
-        except KeyboardInterrupt:
-            return
+        return
     found = on_fleet(lambda fleet: _look(fleet, choice))
     if as_json_:
         print_json({"tasks": [as_json(task) for task in found.tasks], "more": found.more, "newer": found.newer})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,12 +17,10 @@ from rich.text import Text
 from mcptasks.cli.operating import STYLES, Json, console, on_fleet, plain, print_json, span
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Status
-from mcptasks.operations import Operations
+from mcptasks.operations import ENDS, Operations
 from mcptasks.store.lists import Counts
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.times import iso
-
-_ENDS = tuple(status for status in Status if status.terminal)
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Look:
 
     def ended(self) -> int:
         """How many ended tasks there are."""
-        return sum(self.counts.by_status[status] for status in _ENDS)
+        return sum(self.counts.by_status[status] for status in ENDS)
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,9 @@ def top(
     """Show the fleet: workers, what waits, runs and is parked, the oldest task, and how many come and go."""
     screen = console()
     if not (once or as_json) and screen.is_terminal:
-        try:
+        with suppress(KeyboardInterrupt):
             on_fleet(lambda fleet: _watch(fleet, interval, screen))
-        except KeyboardInterrupt:
-            return
+        return
     before, now = on_fleet(lambda fleet: _two(fleet, interval))
     rates = Rates.between(before, now)
     if as_json:
