@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal, Protocol
 
-import anyio
-
-from mcptasks.errors import MCPTasksError, StoreUnavailable, UnknownTask
+from mcptasks.errors import StoreUnavailable, UnknownTask
 from mcptasks.model import label
+from mcptasks.tracker.compensation import Compensation
 from mcptasks.tracker.errors import AlreadyTracked, KeyConflict, SubmitUncertain
 from mcptasks.tracker.intervals import after_error
 from mcptasks.tracker.limits import broken, cut, judged
@@ -26,7 +24,6 @@ from mcptasks.tracker.remote import (
     Accepted,
     Driver,
     ProtocolBroken,
-    RemoteGone,
     RemoteRefused,
     RemoteUnavailable,
 )
@@ -35,10 +32,6 @@ from mcptasks.tracker.store.store import TrackStore
 from mcptasks.tracker.store.submits import TrackAnswer
 
 log: Final = logging.getLogger("mcptasks.tracker")
-
-#: Between attempts of a compensation, which goes on until it is done or these are used up: a quarter of an hour.
-_AGAIN_S: Final = (0.2, 1, 3, 10, 30, 60, 120, 240, 480)
-_ABANDONED: Final = "Its submitter went away before its handle was stored; its remote task was cancelled"
 
 
 class DriverSource(Protocol):
@@ -58,7 +51,7 @@ class Submitter:
 
     def __init__(self, store: TrackStore, servers: DriverSource, options: TrackOptions) -> None:
         self._store, self._servers, self._options = store, servers, options
-        self._background: set[asyncio.Task[None]] = set()
+        self._amends = Compensation(store, options)
 
     async def submit(self, intent: Intent) -> Tracked:
         """The task is tracked, or has ended because its server answered at once; or the intent's id is known already.
@@ -86,12 +79,12 @@ class Submitter:
             # Never cancelled: what it brings must be known, to be stored or cancelled.
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
-            await self._see_to(self._withdraw(driver, intent.task_id, sending, accepted))
+            await self._amends.see_to(self._amends.withdraw(driver, intent.task_id, sending, accepted))
             raise
         except StoreUnavailable:
             if accepted.done() and not accepted.cancelled() and accepted.exception() is None:
                 handle = accepted.result().handle
-                await self._see_to(self._compensate(driver, intent.task_id, handle, TrackStatus.FAILED))
+                await self._amends.see_to(self._amends.compensate(driver, intent.task_id, handle, TrackStatus.FAILED))
             raise
 
     async def _intend(self, intent: Intent) -> Literal["INTENDED", "EXISTS", "CONFLICT"]:
@@ -101,14 +94,8 @@ class Submitter:
             # It may be stored all the same, and the fleet would send what its caller was told has failed. With a key of
             # his own he comes again, and finds it.
             if not intent.repeatable:
-                self._in_background(self._forget(intent.task_id))
+                self._amends.in_background(self._amends.forget(intent.task_id))
             raise
-
-    async def _forget(self, task_id: str) -> None:
-        why = "The store did not confirm its intent; it was not sent"
-        await _until_done(
-            lambda: self._store.abandon(task_id, TrackStatus.FAILED, End.ABANDONED, why), "abandon", task_id
-        )
 
     def _spawn_sending(
         self, driver: Driver, intent: Intent, accepted: asyncio.Future[Accepted]
@@ -173,7 +160,7 @@ class Submitter:
     async def _broken(self, driver: Driver, task_id: str, exc: ProtocolBroken) -> None:
         seen = broken(str(exc))
         if exc.handle is not None:
-            await self._see_to(self._cancel_remote(driver, task_id, exc.handle))
+            await self._amends.see_to(self._amends.cancel_remote(driver, task_id, exc.handle))
         await self._store.abandon(task_id, TrackStatus.FAILED, End.PROTOCOL, seen.message)
 
     async def _uncertain(self, driver: Driver, task_id: str) -> SubmitUncertain:
@@ -203,7 +190,7 @@ class Submitter:
             )
         log.warning("Task %s: its handle came too late (%s); it is cancelled", label(task_id), answer.outcome)
         if handle is not None:
-            await self._see_to(self._cancel_remote(driver, task_id, handle))
+            await self._amends.see_to(self._amends.cancel_remote(driver, task_id, handle))
 
     def judge(self, said: Accepted) -> Observation:
         """What is to be stored of the first word about a task."""
@@ -215,69 +202,9 @@ class Submitter:
             raise UnknownTask(f"Task {label(task_id)} is gone: its time was up.")
         return task
 
-    # -------------------------------------------------------------------------------------------- making good
-
-    async def _withdraw(
-        self, driver: Driver, task_id: str, sending: asyncio.Task[Tracked], accepted: asyncio.Future[Accepted]
-    ) -> None:
-        """The caller has gone: what its call started is cancelled, and followed to its end."""
-        # First of all, so that whoever resolves the intent after a crash cancels too.
-        await _until_done(lambda: self._store.cancel(task_id, _ABANDONED), "cancel", task_id, attempts=1)
-        await asyncio.wait([sending])
-        failure = sending.exception()
-        if isinstance(failure, StoreUnavailable) and accepted.done():
-            await self._compensate(driver, task_id, accepted.result().handle, TrackStatus.CANCELLED)
-        elif failure is None and not (task := sending.result()).status.terminal and task.handle is not None:
-            await self._cancel_remote(driver, task_id, task.handle)
-            await _until_done(lambda: self._store.cancel(task_id, _ABANDONED), "cancel", task_id)
-
-    async def _compensate(self, driver: Driver, task_id: str, handle: str | None, status: TrackStatus) -> None:
-        """The remote task is cancelled, and the intent, which never got its handle, has ended so."""
-        if handle is not None and not await self._cancel_remote(driver, task_id, handle):
-            return  # the intent stands, for the fleet to resolve
-        await _until_done(lambda: self._store.abandon(task_id, status, End.ABANDONED, _ABANDONED), "abandon", task_id)
-
-    async def _cancel_remote(self, driver: Driver, task_id: str, handle: str) -> bool:
-        async def cancel() -> None:
-            try:
-                async with asyncio.timeout(self._options.call_ms / 1000):
-                    await driver.cancel(handle)
-            except RemoteGone:
-                pass
-
-        return await _until_done(cancel, "cancel on its server", task_id)
-
-    async def _see_to(self, work: Coroutine[Any, Any, Any]) -> None:
-        """The work is done, or goes on in the background after a bounded time. No cancel interrupts it."""
-        task = self._in_background(work)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.compensation_ms / 1000
-        with anyio.CancelScope(shield=True):
-            while not task.done() and (left := deadline - loop.time()) > 0:
-                try:
-                    await asyncio.wait([task], timeout=left)
-                except asyncio.CancelledError:  # a second one: the first is on its way out already
-                    continue
-
-    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._seen_to)
-        return task
-
-    def _seen_to(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            log.error("What a failed submit had started could not be cancelled: %s", type(exc).__name__)
-
     async def aclose(self) -> None:
         """What goes on in the background is done, or is left to the fleet after a bounded time."""
-        if self._background:
-            _, left = await asyncio.wait(self._background, timeout=self._options.compensation_ms / 1000)
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
+        await self._amends.aclose()
 
 
 def _doubt(server: str) -> str:
@@ -285,21 +212,3 @@ def _doubt(server: str) -> str:
         f"Whether {server} took the call is not known, and it does not say that it keeps to idempotency keys: "
         "look there, and cancel the task here when it is not running"
     )
-
-
-async def _until_done(
-    work: Callable[[], Awaitable[object]], what: str, task_id: str, *, attempts: int = len(_AGAIN_S)
-) -> bool:
-    """The work has succeeded; False: it was refused, or the attempts are used up."""
-    for wait_s in _AGAIN_S[:attempts]:
-        try:
-            await work()
-        except RemoteRefused as exc:
-            log.warning("Task %s: %s was refused (%s)", label(task_id), what, type(exc).__name__)
-            return False
-        except (MCPTasksError, TimeoutError) as exc:
-            log.warning("Task %s: %s failed (%s), and is tried again", label(task_id), what, type(exc).__name__)
-            await asyncio.sleep(wait_s)
-        else:
-            return True
-    return False
