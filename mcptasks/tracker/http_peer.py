@@ -11,6 +11,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
@@ -106,8 +107,10 @@ class HttpPeer(Peer):
             assert result is not None  # `_messages` ends with one
             return result
 
-    async def stream(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        greeting = await self.greet()
+    async def stream(
+        self, method: str, params: Mapping[str, Any], *, session: str | None = None
+    ) -> AsyncGenerator[dict[str, Any]]:
+        greeting = await self._in(session)
         request_id, message = self._message(greeting, method, params)
         async with (
             self._opened(message, self._head(greeting, method, None), greeting) as response,
@@ -116,8 +119,12 @@ class HttpPeer(Peer):
             async for found in messages:
                 yield found
 
-    async def respond(self, request_id: object, result: Any) -> None:
-        await self._send({"jsonrpc": "2.0", "id": request_id, "result": result}, await self.greet())
+    async def respond(self, request_id: object, result: Any, *, session: str | None = None) -> None:
+        await self._send({"jsonrpc": "2.0", "id": request_id, "result": result}, await self._in(session))
+
+    async def _in(self, session: str | None) -> Greeting:
+        greeting = await self.greet()
+        return greeting if session is None else replace(greeting, session=session)
 
     async def _send(self, message: Mapping[str, Any], greeting: Greeting) -> None:
         """The server has a message that asks for no answer."""

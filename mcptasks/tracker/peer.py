@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.metadata import version
 from typing import Any, Final, cast
@@ -103,12 +103,14 @@ class Peer(ABC):
         *,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
+        session: str | None = None,
     ) -> dict[str, Any]:
         """The result of one request, asked once.
 
         Args:
             name: what the request is about (a tool, a task), for the header `Mcp-Name`.
             headers: more of them, where the connection has headers.
+            session: to ask in, for as long as the server knows it; then, and without one, the connection's own.
 
         Raises:
             RemoteRefused: the server answered with a JSON-RPC error, whichever.
@@ -116,11 +118,12 @@ class Peer(ABC):
             ProtocolBroken: the answer is no JSON-RPC response.
         """
         lost: SessionLost | None = None
-        for _ in range(2):
+        for _ in range(2 if session is None else 3):
             greeting = await self.greet()
+            used = greeting if session is None else replace(greeting, session=session)
             try:
                 async with self._pacing.turn(self._timeout_s):
-                    return await self._request(greeting, method, params, name=name, headers=headers)
+                    return await self._request(used, method, params, name=name, headers=headers)
             except NoTurn:
                 raise RemoteUnavailable(
                     f"Server {self.server!r} has too much to do: no turn within {self._timeout_s:g} s "
@@ -129,11 +132,15 @@ class Peer(ABC):
                 ) from None
             except SessionLost as exc:
                 lost = exc
-                self.forget(greeting)
+                if session in (None, greeting.session):
+                    self.forget(greeting)
+                session = None
         raise RemoteUnavailable(str(lost), sent=False)
 
     @abstractmethod
-    def stream(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+    def stream(
+        self, method: str, params: Mapping[str, Any], *, session: str | None = None
+    ) -> AsyncGenerator[dict[str, Any]]:
         """Yields the notifications and requests that come with the answer, then `{"result": ...}`; has no time limit.
 
         Raises:
@@ -141,8 +148,8 @@ class Peer(ABC):
         """
 
     @abstractmethod
-    async def respond(self, request_id: object, result: Any) -> None:
-        """The server has the answer to a request of its own.
+    async def respond(self, request_id: object, result: Any, *, session: str | None = None) -> None:
+        """The server has the answer to a request of its own, in the session in which it asked.
 
         Raises:
             RemoteUnavailable: it has not.

@@ -83,7 +83,9 @@ class StdioPeer(Peer):
         finally:
             pipe.waiting.pop(request_id, None)
 
-    async def stream(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+    async def stream(
+        self, method: str, params: Mapping[str, Any], *, session: str | None = None
+    ) -> AsyncGenerator[dict[str, Any]]:
         greeting = await self.greet()
         pipe = await self._running()
         request_id, message = self._message(greeting, method, params)
@@ -106,7 +108,7 @@ class StdioPeer(Peer):
                 params = {"requestId": request_id, "reason": "nobody listens any more"}
                 pipe.outgoing.put_nowait({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
-    async def respond(self, request_id: object, result: Any) -> None:
+    async def respond(self, request_id: object, result: Any, *, session: str | None = None) -> None:
         pipe = await self._running()
         pipe.outgoing.put_nowait({"jsonrpc": "2.0", "id": request_id, "result": result})
 

@@ -45,6 +45,11 @@ async def start(driver: Driver, key: str = "k") -> str:
     return handle
 
 
+def remote_id(handle: str) -> str:
+    """The task's id at the server; the handle says the session too."""
+    return handle.split(" ", 1)[1]
+
+
 async def test_a_task_is_made_and_followed_to_its_result(stub: StubServer, driver: Driver) -> None:
     """`tools/call` with `task`, `tasks/get`, `tasks/result`; in one session."""
     stub.script = [working("half", hint=700), completed("R")]
@@ -120,7 +125,7 @@ async def test_questions_come_and_answers_go_over_the_stream_of_the_result(stub:
         return now if now.status.terminal else None
 
     assert (await eventually(ended, description="the task ends")).status is RemoteStatus.COMPLETED
-    answers = stub.tasks[handle].answers
+    answers = stub.tasks[remote_id(handle)].answers
     assert answers == {k: {"action": "accept", "content": {"reply": f"{k}?"}} for k in ("q1", "q2")}
 
 
@@ -130,7 +135,7 @@ async def test_a_question_that_another_process_heard_cannot_be_answered_here(stu
     handle = await start(driver)
     with pytest.raises(RemoteUnavailable, match="answered only where it was heard") as caught:
         await driver.answer(handle, {"q-0123456789abcdef": {"action": "decline"}})
-    assert not caught.value.sent and not stub.tasks[handle].answers
+    assert not caught.value.sent and not stub.tasks[remote_id(handle)].answers
 
 
 @covers("D03")
@@ -143,24 +148,43 @@ async def test_a_lost_session_is_opened_again_once(stub: StubServer, driver: Dri
     stub.always("tasks/get", faults.session_lost())
     with pytest.raises(RemoteUnavailable, match="lost its session") as caught:
         await driver.look(handle)
-    assert not caught.value.sent and stub.counts["tasks/get"] == 4
+    assert not caught.value.sent and stub.counts["tasks/get"] == 5
     stub.always("tasks/get", None)
     await driver.look(handle)
+
+
+@covers("D03")
+@pytest.mark.parametrize("kind", ["core-2025-11-25", "auto"])
+async def test_a_task_that_belongs_to_a_session_is_followed_by_any_process(stub: StubServer, kind: str) -> None:
+    """As the official SDK's servers bind them: the handle says the session; a session that is over costs one try."""
+    stub.binds_sessions = True
+    stub.script = [working()]
+    async with driving(stub, driver=kind) as maker:
+        handle = await start(maker)
+    async with driving(stub, driver=kind) as poller:
+        assert (await poller.look(handle)).status is RemoteStatus.WORKING
+        await poller.cancel(handle)
+        assert stub.tasks[remote_id(handle)].cancels == 1
+        stub.sessions.clear()
+        with pytest.raises(RemoteGone):
+            await poller.look(handle)
+        stub.binds_sessions = False  # a server that has kept its tasks, and no sessions
+        assert (await poller.look(handle)).status is RemoteStatus.CANCELLED
 
 
 async def test_an_unknown_task_is_gone(driver: Driver) -> None:
     """-32602."""
     with pytest.raises(RemoteGone):
-        await driver.look("nobodys")
+        await driver.look(" nobodys")
     with pytest.raises(RemoteGone):
-        await driver.cancel("nobodys")
+        await driver.cancel(" nobodys")
 
 
 async def test_a_cancel_is_sent(stub: StubServer, driver: Driver) -> None:
     """`tasks/cancel`."""
     handle = await start(driver)
     await driver.cancel(handle)
-    assert stub.tasks[handle].cancels == 1 and (await driver.look(handle)).status is RemoteStatus.CANCELLED
+    assert stub.tasks[remote_id(handle)].cancels == 1 and (await driver.look(handle)).status is RemoteStatus.CANCELLED
 
 
 async def test_nothing_is_told_without_being_asked(driver: Driver) -> None:
@@ -204,11 +228,11 @@ async def test_a_server_that_is_down_is_not_taken_for_an_old_one(stub: StubServe
         for fault in (faults.html(), faults.reset(), faults.status(401), faults.too_many("1")):
             stub.fault("server/discover", fault)
             with pytest.raises(RemoteUnavailable):
-                await driver.look("x")
+                await driver.look(" x")
         assert stub.counts["initialize"] == 0
         stub.fault("server/discover", faults.status(400, b"no session"))  # an old server, before it has JSON-RPC to say
         with pytest.raises(RemoteGone):
-            await driver.look("x")
+            await driver.look(" x")
         assert stub.counts["initialize"] == 1
 
 
@@ -216,7 +240,7 @@ async def test_a_version_that_is_not_known_is_a_broken_protocol(stub: StubServer
     """Nothing can be said to such a server."""
     stub.fault("initialize", faults.result({"protocolVersion": "2031-01-01", "capabilities": {}}))
     with pytest.raises(ProtocolBroken):
-        await driver.look("x")
+        await driver.look(" x")
 
 
 async def test_a_refused_call_started_nothing(stub: StubServer, driver: Driver) -> None:

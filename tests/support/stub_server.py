@@ -61,6 +61,8 @@ class StubServer(LoopbackServer):
         self.listed: list[dict[str, Any]] = [_tool("build", execution={"taskSupport": "optional"})]
         #: Of a server of version 2025-11-25; emptied, every session is lost.
         self.sessions = set[str]()
+        #: A task is shown only to the session that made it.
+        self.binds_sessions = False
         #: The server tells of tasks; `push` sends.
         self.pushes = True
         #: Served only to requests with this `Authorization`; None serves everybody.
@@ -186,13 +188,13 @@ class StubServer(LoopbackServer):
             case "tools/call":
                 return self._call(seen)
             case "tasks/get":
-                task = self._task(params)
+                task = self._task(seen)
                 return self._shape(task, task.next(), inline=self.version == MODERN)
             case "tasks/update" if self.version == MODERN:
-                self._task(params).answers.update(params["inputResponses"])
+                self._task(seen).answers.update(params["inputResponses"])
                 return {"resultType": "complete"}
             case "tasks/cancel":
-                task = self._task(params)
+                task = self._task(seen)
                 task.cancels += 1
                 await asyncio.sleep(self.cancel_delay_s)
                 if self.cancels and task.steps[0].status not in ("completed", "failed"):
@@ -203,11 +205,11 @@ class StubServer(LoopbackServer):
             case _:
                 raise _Refused(-32601, "Method not found")
 
-    def _task(self, params: Mapping[str, Any]) -> Task:
-        try:
-            return self.tasks[params["taskId"]]
-        except KeyError:
-            raise _Refused(-32602, "Unknown task") from None
+    def _task(self, seen: Seen) -> Task:
+        task = self.tasks.get(seen.params["taskId"])
+        if task is None or (self.binds_sessions and task.session != seen.headers.get("mcp-session-id")):
+            raise _Refused(-32602, "Unknown task")
+        return task
 
     def _call(self, seen: Seen) -> Any:
         name, arguments = seen.params["name"], seen.params.get("arguments")
@@ -220,7 +222,7 @@ class StubServer(LoopbackServer):
         if task_id is None:
             task_id = self.new_id()
             script = self.script(name, arguments) if callable(self.script) else self.script
-            task = Task(task_id, name, arguments, deque(script))
+            task = Task(task_id, name, arguments, deque(script), session=seen.headers.get("mcp-session-id"))
             if isinstance(task_id, str):
                 self.tasks[task_id] = task
                 if key is not None:

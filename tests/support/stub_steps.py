@@ -64,6 +64,8 @@ class Task:
     steps: deque[Step]
     answers: dict[str, Any] = field(default_factory=dict[str, Any])
     cancels: int = 0
+    #: That it was made in.
+    session: str | None = None
     #: The step that the latest `tasks/get` showed.
     shown: Step | None = None
 

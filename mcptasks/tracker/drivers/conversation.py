@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcptasks.errors import MCPTasksError
+from mcptasks.tracker.drivers.sessions import session_of, task_of
 from mcptasks.tracker.peer import Peer
 from mcptasks.tracker.remote import RemoteUnavailable
 
@@ -64,7 +65,7 @@ class Conversations:
                 sent=False,
             )
         for key, answer in answers.items():
-            await self._peer.respond(talk.asked[key][0], answer)
+            await self._peer.respond(talk.asked[key][0], answer, session=session_of(handle))
             talk.asked.pop(key, None)
         talk.news.clear()
 
@@ -92,7 +93,8 @@ class Conversations:
 
     async def _listen(self, handle: str, talk: _Conversation) -> None:
         try:
-            async with aclosing(self._peer.stream("tasks/result", {"taskId": handle})) as messages:
+            params, session = {"taskId": task_of(handle)}, session_of(handle)
+            async with aclosing(self._peer.stream("tasks/result", params, session=session)) as messages:
                 async for message in messages:
                     if "id" in message and isinstance(message.get("method"), str):
                         params = message.get("params")

@@ -13,7 +13,8 @@ from typing import Any
 from mcp_types import INTERNAL_ERROR
 
 from mcptasks.tracker.drivers.conversation import Conversations
-from mcptasks.tracker.drivers.shapes import ask, judge, message_of, new_handle, result_of, same_task, seed, status_of
+from mcptasks.tracker.drivers.sessions import handle_in, session_of, task_of
+from mcptasks.tracker.drivers.shapes import judge, message_of, result_of, same_task, seed, status_of
 from mcptasks.tracker.drivers.tasks import at_once, keyed
 from mcptasks.tracker.peer import Peer
 from mcptasks.tracker.remote import (
@@ -57,12 +58,12 @@ class CoreDriver:
             return at_once(result, server)
         if not isinstance(task := result["task"], dict):
             raise ProtocolBroken(f"Server {server!r} made a task that is no object")
-        handle = new_handle(task, server)
+        handle = handle_in((await self._peer.greet()).session, task, server)
         return Accepted(handle=handle, snapshot=seed(task, handle, server, hint="pollInterval"))
 
     async def look(self, handle: str) -> Snapshot:
-        task = await ask(self._peer, "tasks/get", {"taskId": handle}, handle=handle)
-        same_task(task, handle, self._peer.server)
+        task = await self._ask("tasks/get", handle)
+        same_task(task, task_of(handle), self._peer.server)
         status = status_of(task, self._peer.server)
         message, hint = message_of(task), task.get("pollInterval")
         if status in (RemoteStatus.COMPLETED, RemoteStatus.FAILED):
@@ -78,7 +79,7 @@ class CoreDriver:
         await self._conversations.answer(handle, answers)
 
     async def cancel(self, handle: str) -> None:
-        await ask(self._peer, "tasks/cancel", {"taskId": handle}, handle=handle)
+        await self._ask("tasks/cancel", handle)
 
     async def listen(self, handles: Sequence[str]) -> AsyncGenerator[tuple[str, Snapshot]]:
         """As `Driver.listen`: 2025-11-25 has no such thing."""
@@ -88,6 +89,12 @@ class CoreDriver:
     async def aclose(self) -> None:
         """No stream of a question is open any more."""
         await self._conversations.aclose()
+
+    async def _ask(self, method: str, handle: str) -> dict[str, Any]:
+        try:
+            return await self._peer.request(method, {"taskId": task_of(handle)}, session=session_of(handle))
+        except RemoteRefused as exc:
+            judge(self._peer.server, exc, about_a_task=True)
 
     async def _can_be_a_task(self, tool: str) -> bool:
         """2025-11-25, tasks: a tool that does not say so must not be called as one."""
@@ -102,7 +109,8 @@ class CoreDriver:
         """2025-11-25 calls a tool error a failed task; with its result it is what a completed one is elsewhere."""
         self._conversations.forget(handle)
         try:
-            result = await self._peer.request("tasks/result", {"taskId": handle}, name=handle)
+            params = {"taskId": task_of(handle)}
+            result = await self._peer.request("tasks/result", params, session=session_of(handle))
         except RemoteRefused as exc:
             if status is RemoteStatus.COMPLETED:
                 judge(self._peer.server, exc, about_a_task=True)
