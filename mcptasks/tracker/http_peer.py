@@ -30,6 +30,9 @@ Auth: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]
 
 _SESSION_HEADER: Final = "mcp-session-id"
 _CONNECT_S: Final = 10.0
+#: A connection is not used again after that long: servers close idle ones after 5 s (uvicorn, Node), and a call sent on
+#: one that is just being closed is in doubt.
+_IDLE_S: Final = 4.0
 #: Of a stream that tells nothing for so long nobody knows whether it is there.
 _STREAM_IDLE_S: Final = 300.0
 #: Errors before there was a connection: the request is not on its way.
@@ -74,7 +77,7 @@ class HttpPeer(Peer):
         _unlogged.urls.add(str(httpx2.URL(url)))
         self._signed: Mapping[str, str] | None = None
         times = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S, read=_STREAM_IDLE_S, pool=None)
-        pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100)  # `Pacing` bounds the first
+        pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=_IDLE_S)
         self._http = httpx2.AsyncClient(
             timeout=times, limits=pool, transport=transport, follow_redirects=False, verify=_tls()
         )
