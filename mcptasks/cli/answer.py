@@ -54,7 +54,7 @@ def answer(
 
 
 def _wanted(record: Record, key: str | None) -> list[str]:
-    open_ones = list(record.questions)
+    open_ones = sorted(record.questions)  # the store keeps them in no order
     if not open_ones:
         raise BadAnswer(f"Task {label(record.task_id)!r} asks nothing: it is {record.status}.")
     if key is None:

@@ -165,7 +165,7 @@ def _show_questions(known: Known, screen: Console) -> None:
     if not task.questions:
         return
     screen.print("\nopen questions", style="bold")
-    for key, question in task.questions.items():
+    for key, question in sorted(task.questions.items()):
         params: dict[str, Any] = question["params"]
         head = Text(f"  {plain(key)}", "cyan")
         if key in task.answer_by_ms:
