@@ -19,8 +19,8 @@ from mcptasks.tracker.store.store import TrackStore
 log: Final = logging.getLogger("mcptasks.tracker")
 
 _STORE_AWAY_S: Final = 1.0
-#: A delivery's lease is so much longer than the delivery.
-_LEASE_MORE_MS: Final = 15_000
+#: A delivery's lease is half as long again as the delivery, and by so much longer at least.
+_LEASE_MORE_MS: Final = 5_000
 #: Tasks whose questions one process puts to its handler at a time.
 _PEOPLE: Final = 1_000
 #: What an attempt's end may wait for the store.
@@ -58,7 +58,8 @@ class Deliverer:
         longest = self._options.look_ms / 1000
         if room <= 0:
             return longest
-        post = await self._store.take(self.name, room, self._options.delivery_ms + _LEASE_MORE_MS)
+        longest_ms = self._options.delivery_ms
+        post = await self._store.take(self.name, room, longest_ms + max(longest_ms // 2, _LEASE_MORE_MS))
         for delivery in post.deliveries:
             task = asyncio.ensure_future(self.deliver(delivery))
             self._running.add(task)

@@ -52,6 +52,8 @@ def environment(settings: Settings, stub: StubServer, folder: Path) -> dict[str,
         "MCPTASKS_TRACK_LEASE_MS": "2000",
         "MCPTASKS_TRACK_INTENT_MS": "1000",
         "MCPTASKS_TRACK_LOOK_MS": "100",
+        # Of the news that a killed one was just telling.
+        "MCPTASKS_TRACK_DELIVERY_MS": "1000",
         "TRACKING_TOLD": str(folder / "told.jsonl"),
     }
 
