@@ -7,11 +7,19 @@ import hashlib
 import hmac
 import json
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from mcptasks.errors import ConfigurationError
 from mcptasks.tracker.errors import Refused, Unhandled
@@ -182,6 +190,31 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monke
     assert [name for name in asked if name == "receiver.example"] == ["receiver.example"]
     ((_, headers, _),) = receiver.got
     assert headers["host"] == f"receiver.example:{port}"
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_not_taken(tmp_path: Path) -> None:
+    """It connects by address, and checks the certificate all the same; the name is sent along (SNI)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "pem").write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pem")
+    names: list[str | None] = []
+    context.sni_callback = lambda _, name, __: names.append(name)
+    receiver = Receiver(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(Unhandled, match="no answer"):
+        await Webhook(f"https://localhost:{port}/", secret=SECRET, allow_private=True).deliver(delivery())
+    server.close()
+    assert (names, receiver.got) == (["localhost"], [])
 
 
 @pytest.mark.parametrize(
