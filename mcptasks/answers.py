@@ -78,13 +78,24 @@ def violation(
     None, too, where the schema itself is broken: the tool wrote it and must say so, not whoever answers.
     """
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-        errors = jsonschema.Draft202012Validator(schema, format_checker=formats).iter_errors(value)
-        found = best_match(errors)
+        found = best_match(jsonschema.Draft202012Validator(schema, format_checker=formats).iter_errors(value))
     # What no check of a schema finds: a reference to nowhere, a pattern that is none, a schema that contains itself.
-    except (SchemaError, Unresolvable, re.error, RecursionError):
+    except (Unresolvable, re.error, RecursionError):
         return None
-    return found if isinstance(found, ValidationError) else None
+    except Exception:
+        if _is_broken(schema):
+            return None
+        raise
+    # To check the schema takes twenty times as long as all the rest: only an answer that would be refused waits for it.
+    return found if isinstance(found, ValidationError) and not _is_broken(schema) else None
+
+
+def _is_broken(schema: Mapping[str, Any]) -> bool:
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except (SchemaError, RecursionError):
+        return True
+    return False
 
 
 def _refused(key: str, why: str) -> BadAnswer:
