@@ -75,7 +75,7 @@ class Publisher:
         if self._channel is None:
             return None
         made = envelope(self._channel, self._message(hint), hint.queue)
-        return None if made is None else Envelope(*made)
+        return None if made is None else Envelope(*made, hint.run)
 
     def close(self) -> None:
         """What was handed over has been sent, or `_FLUSH_S` has passed; the sweeper sends the rest."""

@@ -157,6 +157,8 @@ class Envelope(NamedTuple):
 
     key: str
     payload: str
+    #: The run that it is for.
+    run: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,7 +179,8 @@ class TasksExtension(Extension):
 
     async def update(self, ctx: Ctx, params: UpdateParams) -> HandlerResult:
         """`tasks/update`: valid answers to open questions are stored; with the last one the task moves on."""
-        await self._bound().intake.answer(await self._own(ctx, params.task_id), params.input_responses)
+        owner = await self._gate(ctx, params.task_id)
+        await self._bound().intake.respond(params.task_id, owner, params.input_responses)
         return complete()
 
     async def cancel(self, ctx: Ctx, params: TaskIdParams) -> HandlerResult:

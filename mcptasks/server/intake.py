@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -21,6 +22,9 @@ from mcptasks.server.submission import Settled
 from mcptasks.settings import Settings
 from mcptasks.store.callers import Refused
 from mcptasks.store.store import TaskStore
+
+#: Tasks of which the questions are kept for their answers; a client mostly answers what it was shown a moment before.
+_SHOWN: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class Intake:
         self._dispatcher = dispatcher
         #: Of the code that takes the calls.
         self._version = version
+        #: The tasks that wait for a person, as their owners were last shown them here; the oldest go.
+        self._shown = OrderedDict[tuple[str, str], Record]()
 
     @property
     def settings(self) -> Settings:
@@ -90,9 +96,30 @@ class Intake:
             MCPError: -32602, there is none.
         """
         record = await answering(lambda: self._store.read(task_id, owner), patience_s=patience_s)
+        self._shown.pop((task_id, owner), None)
         if record is None:
             raise not_found()
+        if record.questions:
+            self._shown[task_id, owner] = record
+            if len(self._shown) > _SHOWN:
+                self._shown.popitem(last=False)
         return record
+
+    async def respond(self, task_id: str, owner: str, responses: Mapping[str, Any]) -> None:
+        """As `answer`, for the owner's task, in one round trip where this process has shown the questions before.
+
+        A key means one question for the task's life, so what is valid for the question as it was shown is valid for it
+        now; whether it is still open, and the task still there, the store decides. Whatever else is answered is held
+        against the task as it is.
+
+        Raises:
+            MCPError: -32602, there is no such task, or as of `answer`.
+        """
+        shown = self._shown.get((task_id, owner))
+        if shown is not None and (answers := _fitting(responses, shown)):
+            await self._give(shown, answers)
+        else:
+            await self.answer(await self.read(task_id, owner), responses)
 
     async def answer(self, record: Record, responses: Mapping[str, Any], *, patience_s: float = 0) -> None:
         """Valid answers to open questions of the task are stored; with the last one the task moves on.
@@ -107,13 +134,18 @@ class Intake:
         except BadAnswer as exc:
             raise MCPError(INVALID_PARAMS, str(exc)) from None
         if answers:
-            # Almost always these are the last answers: the message for the next run goes along with them.
-            message = self._dispatcher.envelope(_next_hint(record))
-            result = await answering(
-                lambda: self._store.answer(record.task_id, record.owner, answers, message), patience_s=patience_s
-            )
-            if result.hint is not None:
-                self._dispatcher.send(result.hint)
+            await self._give(record, answers, patience_s=patience_s)
+
+    async def _give(self, record: Record, answers: Mapping[str, Any], *, patience_s: float = 0) -> None:
+        # Almost always these are the last answers: the message for the next run goes along with them.
+        message = self._dispatcher.envelope(_next_hint(record))
+        result = await answering(
+            lambda: self._store.answer(record.task_id, record.owner, answers, message), patience_s=patience_s
+        )
+        if result.outcome == "GONE":
+            raise not_found()
+        if result.hint is not None:
+            self._dispatcher.send(result.hint)
 
     async def cancel(self, task_id: str, owner: str) -> None:
         """The wish is stored, whatever the task does (P50).
@@ -134,6 +166,15 @@ class Intake:
             hard_limit_s=None if hard_ms is None else hard_ms / 1000,
             trace=call.trace,
         )
+
+
+def _fitting(responses: Mapping[str, Any], shown: Record) -> dict[str, Any]:
+    """The responses, if each is a valid answer to a question of the record; else none."""
+    try:
+        answers = checked(responses, shown.questions)
+    except BadAnswer:
+        return {}
+    return answers if len(answers) == len(responses) else {}
 
 
 def _next_hint(record: Record) -> Hint:

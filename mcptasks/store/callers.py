@@ -176,9 +176,9 @@ class CallerTransitions(Transitions):
     ) -> Next:
         """Each answer whose key is still open, and in time, is stored; with the last one the task moves on.
 
-        QUEUED (send the hint, if there is one: a given `message` was pushed already) | WOKEN (a run has them) |
-        PARTIAL | IGNORED | GONE (unknown or not the owner's). `owner=None` is the operator, who may have nothing to
-        send with: the sweeper sends at once.
+        QUEUED (send the hint, if there is one: a given `message` was pushed already, and there is one all the same
+        where that was for another run) | WOKEN (a run has them) | PARTIAL | IGNORED | GONE (unknown or not the
+        owner's). `owner=None` is the operator, who may have nothing to send with: the sweeper sends at once.
 
         Raises:
             TooLarge: one answer is over `settings.answer_max`; none of them was stored.
@@ -204,7 +204,7 @@ class CallerTransitions(Transitions):
         )
         if reply[0] == "NEWER":
             raise newer(task_id, reply[1])
-        unsent = reply[0] == "QUEUED" and message is None
+        unsent = reply[0] == "QUEUED" and (message is None or message.run != int(reply[1]))
         return Next(reply[0], hint_for(task_id, *reply[1:]) if unsent else None)
 
     async def cancel(self, task_id: str, owner: str | None, reason: str | None = None) -> str:

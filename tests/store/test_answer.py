@@ -153,18 +153,25 @@ async def test_a_given_message_is_pushed_with_the_last_answer_and_not_before(sto
     """dispatch: where the broker is the store, the answer and the message for the next run are one round trip."""
     queue = f"{peek.keys.prefix}queue"
     claim = await parked(store, "a", "b")
-    assert (await store.answer(claim.task_id, ANN, {"a": 1}, Envelope(queue, "m1"))).outcome == "PARTIAL"
-    assert (await store.answer(claim.task_id, ANN, {"a": 1}, Envelope(queue, "m2"))).outcome == "IGNORED"
+    assert (await store.answer(claim.task_id, ANN, {"a": 1}, Envelope(queue, "m1", 2))).outcome == "PARTIAL"
+    assert (await store.answer(claim.task_id, ANN, {"a": 1}, Envelope(queue, "m2", 2))).outcome == "IGNORED"
     assert peek.raw.llen(queue) == 0
-    assert await store.answer(claim.task_id, ANN, {"b": 2}, Envelope(queue, "m3")) == Next("QUEUED")
+    assert await store.answer(claim.task_id, ANN, {"b": 2}, Envelope(queue, "m3", 2)) == Next("QUEUED")
     assert peek.raw.lrange(queue, 0, -1) == ["m3"]
+
+
+async def test_a_message_for_another_run_is_followed_by_the_right_one(store: TaskStore) -> None:
+    """Who answers may have seen the task before its latest run; that message is stale, and must not be waited for."""
+    claim = await parked(store, "q")
+    stale = Envelope(f"{store.keys.prefix}queue", "m1", 9)
+    assert await store.answer(claim.task_id, ANN, {"q": 1}, stale) == Next("QUEUED", hint(claim.task_id, 2))
 
 
 async def test_a_held_run_that_is_woken_needs_no_message(store: TaskStore, peek: Peek) -> None:
     """One that was made for the case that it is parked is not pushed."""
     queue = f"{peek.keys.prefix}queue"
     claim = await parked(store, "q", hold=True)
-    assert await store.answer(claim.task_id, ANN, {"q": 1}, Envelope(queue, "m1")) == Next("WOKEN")
+    assert await store.answer(claim.task_id, ANN, {"q": 1}, Envelope(queue, "m1", 2)) == Next("WOKEN")
     assert peek.raw.llen(queue) == 0
 
 

@@ -169,10 +169,10 @@ async def test_a_message_is_pushed_by_the_script_that_creates_the_task_and_by_no
 ) -> None:
     """dispatch: where the broker is the store, record and message are one round trip; one task, one message."""
     queue = f"{peek.keys.prefix}queue"
-    first = await create(store, key="k", message=Envelope(queue, "m1"))
-    await create(store, first.task_id, message=Envelope(queue, "m2"))
-    await create(store, key="k", message=Envelope(queue, "m3"))
-    await create(store, key="k", digest="d2", message=Envelope(queue, "m4"))
+    first = await create(store, key="k", message=Envelope(queue, "m1", 1))
+    await create(store, first.task_id, message=Envelope(queue, "m2", 1))
+    await create(store, key="k", message=Envelope(queue, "m3", 1))
+    await create(store, key="k", digest="d2", message=Envelope(queue, "m4", 1))
     assert peek.raw.lrange(queue, 0, -1) == ["m1"]
 
 

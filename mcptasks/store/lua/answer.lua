@@ -19,6 +19,6 @@ for i = 1, #answers, 2 do
 end
 local word, open = take_answers(k, task_id, operator == '1' and 'operator' or 'client', timely, resend_ms, wakes)
 if word ~= 'QUEUED' then return {word, open} end
--- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the sweeper sends one.
+-- The message was made for the run that the caller saw coming; if that was wrong, it is stale and the caller sends one.
 if message ~= '' then redis.call('LPUSH', broker_queue, message) end
 return {'QUEUED', next_run(task)}
