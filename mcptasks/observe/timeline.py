@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, Self, cast
 
 from mcptasks.model import Record
@@ -70,6 +70,10 @@ class Timeline:
         """As it stands on the wire."""
         entries = [{"at": iso(entry.at_ms), "what": entry.what, **entry.about} for entry in self.entries]
         return {"entries": entries, "omitted": self.omitted}
+
+    def for_owner(self) -> Timeline:
+        """The same without the names of workers: those of hosts and processes are the operators' business."""
+        return Timeline(tuple(replace(entry, about=_without(entry.about, "worker")) for entry in self.entries))
 
     @classmethod
     def read(cls, told: Any) -> Self:
@@ -152,6 +156,10 @@ _ABOUT: Final[Mapping[str, Callable[[Words, str, Labels], dict[str, Any]]]] = {
     "retried": lambda words, text, _: {words[0]: words[1]},
     "omitted": lambda words, text, _: {"count": int(words[0])},
 }
+
+
+def _without(about: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in about.items() if key != name}
 
 
 def _short(value: Any) -> str:

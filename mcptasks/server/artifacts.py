@@ -125,7 +125,7 @@ class Artifacts:
         told = await answering(lambda: self.store.told(task_id, owner))
         if told is None:
             raise _unknown(uri)
-        timeline = timeline_of(told.record, told.noted, told.labels)
+        timeline = timeline_of(told.record, told.noted, told.labels).for_owner()
         return {"uri": uri, "mimeType": "application/json", "text": dumps(timeline.told(), "The timeline")}
 
     async def _find(self, link: Link, owner: str) -> Artifact | None:
