@@ -31,7 +31,7 @@ async def test_a_tasks_keys_never_part_and_a_resume_has_the_clients_arguments(ru
     async with client(running.url) as connection:
         handle = await start(connection, "ask1", key=key, x=7)
         await questions(handle)
-        assert len(_expiries(fleet, handle)) == 3, "record, call, journal"
+        assert len(_expiries(fleet, handle)) == 4, "record, call, journal, timeline"
         assert len(set(_expiries(fleet, handle).values())) == 1
         await answer(handle, "yes")
         assert await outcome(handle) == "7 yes"
