@@ -288,7 +288,7 @@ async def test_the_timeline_is_told_by_the_clock_of_the_world() -> None:
         handle = await TasksClient.start(client, "order")
         await world.advance("3h")
         found = await handle.timeline()
-        assert found == await world.operations.timeline(handle.task_id)
+        assert found == (await world.operations.timeline(handle.task_id)).for_owner()
     words = [entry.what for entry in found]
     assert words == ["create", "claim", "note", "sleep", "claim", "note", "end"]
     ordered, arrived = (entry for entry in found if entry.what == "note")
