@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks import fastmcp_env
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.cli.worker import worker_argv
 from tests.chaos.herd import Member
@@ -27,7 +26,6 @@ _SHORT: Final = {
     "MCPTASKS_POLL_MS": "1000",
     "MCPTASKS_TTL_MS": "7200000",
 }
-_FASTMCP: Final = ROOT / "tests" / "chaos" / "fastmcp_tools.py"
 
 
 @dataclass(frozen=True)
@@ -71,37 +69,8 @@ def conformance(valkey: EmbeddedValkey, store: redis.Redis, folder: Path) -> Rem
     return _ours(valkey, store, None, "tests.conformance.server", "slow_compute")
 
 
-def fastmcp(valkey: EmbeddedValkey, store: redis.Redis, folder: Path) -> Remote:
-    """FastMCP's tasks on Docket, in Valkey: its in-memory Docket would lose all tasks with its process."""
-    fastmcp_env.ensure()
-    port, effects = free_port(), folder / "effects.jsonl"
-    env = {
-        **_clean(),
-        "FASTMCP_DOCKET_URL": valkey.url,
-        "FASTMCP_DOCKET_CONCURRENCY": "10",
-        # What a killed worker had in hand; the default is 5 minutes.
-        "FASTMCP_DOCKET_REDELIVERY_TIMEOUT": "PT5S",
-        "FASTMCP_CHECK_FOR_UPDATES": "off",
-        "CHAOS_EFFECTS": str(effects),
-    }
-    python = str(fastmcp_env.PYTHON)
-    work = [python, "-m", "fastmcp_tasks.worker_cli", "worker", str(_FASTMCP)]
-    return Remote(
-        url=f"http://127.0.0.1:{port}/mcp",
-        tool="work",
-        server=Member("remote-server", [python, str(_FASTMCP), str(port)], r"Uvicorn running"),
-        worker=Member("remote-worker", work, r"Starting worker"),
-        env=env,
-        honours_key=False,
-        store=store,
-        per_task="*:poll_interval",
-        effects=effects,
-    )
-
-
 REMOTES: Final[dict[str, Callable[[EmbeddedValkey, redis.Redis, Path], Remote]]] = {
     "own": own,
-    "fastmcp": fastmcp,
     "conformance": conformance,
 }
 

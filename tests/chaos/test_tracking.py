@@ -125,9 +125,7 @@ def test_two_hundred_tasks_reach_their_end_and_are_told_although_everything_is_k
 ) -> None:
     """Issue 6: 200 tasks on a server of each kind: each ends, once there, and is told under one id.
 
-    Killed are two trackers, the task server and its worker, and the submitting process. FastMCP keeps to no idempotency
-    keys: a call to it that is cut off is left to a person, as it must be, so its server and the submitter are killed
-    only once all is submitted; its Docket is in Valkey, because the one in memory dies with its process.
+    Killed are two trackers, the task server and its worker, and the submitting process.
     """
     seed = random.randrange(10**6)
     print(f"seed {seed}")
