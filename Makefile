@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos
+.PHONY: help setup demo test test-slow test-all lint docs types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,7 +21,7 @@ $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "mcptasks needs Python 3.11 or newer on PATH"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,encryption,flower]' --group test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,encryption,flower]' --group test --group docs
 	@touch $@
 
 setup: $(VENV)/installed ## Install everything into .venv
@@ -41,6 +41,9 @@ lint: setup ## ruff and the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+
+docs: setup ## The pages of docs/, built strictly into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 types: setup ## pyright, strict
 	$(BIN)/pyright
@@ -73,4 +76,4 @@ bench-tracker: setup ## 50,000 tracked tasks at ten-minute intervals on one work
 	$(BIN)/python -m benchmarks.tracking
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/*/node_modules benchmarks/out tests/chaos/out
+	rm -rf $(VENV) .venv-fastmcp .mcptasks .pytest_cache .ruff_cache .hypothesis tests/*/node_modules build benchmarks/out tests/chaos/out
