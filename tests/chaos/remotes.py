@@ -12,10 +12,13 @@ from typing import Any, Final
 
 import redis
 
+from benchmarks import fastmcp_env
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.cli.worker import worker_argv
 from tests.chaos.herd import Member
 from tests.fleet.system import MCPTASKS, ROOT, free_port
+
+_FASTMCP_FILE: Final = str(Path(__file__).with_name("fastmcp_tools.py"))
 
 #: What the remote's lost workers and messages take to be noticed.
 _SHORT: Final = {
@@ -69,9 +72,36 @@ def conformance(valkey: EmbeddedValkey, store: redis.Redis, folder: Path) -> Rem
     return _ours(valkey, store, None, "tests.conformance.server", "slow_compute")
 
 
+def fastmcp(valkey: EmbeddedValkey, store: redis.Redis, folder: Path) -> Remote:
+    """FastMCP's tasks on Docket. It takes a key that it knows for a new call, so no call to it may be cut off."""
+    fastmcp_env.ensure()
+    port, effects = free_port(), folder / "effects.jsonl"
+    env = {
+        **_clean(),
+        "CHAOS_EFFECTS": str(effects),
+        "FASTMCP_DOCKET_URL": valkey.url,
+        "FASTMCP_DOCKET_CONCURRENCY": "16",
+        "FASTMCP_DOCKET_REDELIVERY_TIMEOUT": "PT5S",
+        "FASTMCP_CHECK_FOR_UPDATES": "off",
+    }
+    work = [str(fastmcp_env.PYTHON), "-m", "fastmcp_tasks.worker_cli", "worker", _FASTMCP_FILE]
+    return Remote(
+        url=f"http://127.0.0.1:{port}/mcp",
+        tool="work",
+        server=Member("remote-server", [str(fastmcp_env.PYTHON), _FASTMCP_FILE, str(port)], r"Uvicorn running"),
+        worker=Member("remote-worker", work, r"Starting worker"),
+        env=env,
+        honours_key=False,
+        store=store,
+        per_task="fastmcp:fastmcp:task:*:created_at",
+        effects=effects,
+    )
+
+
 REMOTES: Final[dict[str, Callable[[EmbeddedValkey, redis.Redis, Path], Remote]]] = {
     "own": own,
     "conformance": conformance,
+    "fastmcp": fastmcp,
 }
 
 
