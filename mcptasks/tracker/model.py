@@ -40,7 +40,7 @@ class End(StrEnum):
     CANCELLED = "cancelled"
     #: The server says that its task failed.
     FAILED = "failed"
-    #: The server answered the call with an error; nothing was started.
+    #: The server answered the call with an error, or was not reached; nothing was started.
     REFUSED = "refused"
     #: The server said what is not of the protocol, or was too large to be stored.
     PROTOCOL = "protocol"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from mcptasks.errors import ConfigurationError
@@ -24,12 +24,13 @@ class TrackOptions(BaseSettings):
     ttl_ms: Milliseconds = 7 * 86_400_000
     #: ... and after its last poll before that: nothing forgets a live task but a fleet that stood still for so long.
     live_ms: Milliseconds = 30 * 86_400_000
-    #: What one call to a server may take.
+    #: What one call to a server may take, and as long may a submit wait for its turn.
     call_ms: Milliseconds = 30_000
-    #: A tracker that is not heard of for this long has lost the task that it polls. Above three calls.
+    #: A tracker that is not heard of for this long has lost the task that it polls. Above three calls: a poll may
+    #: deliver a cancel and answers, and look.
     lease_ms: Milliseconds = 120_000
-    #: As long belongs an intent to its submitter. Above one call.
-    intent_ms: Milliseconds = 60_000
+    #: As long belongs an intent to its submitter. Above two calls: the wait for a turn, and the call.
+    intent_ms: Milliseconds = 90_000
     #: How long a submit that fails waits for its remote task to be cancelled; that goes on in the background then.
     compensation_ms: Milliseconds = 5_000
     #: Polls at once in one process, and of one server among them.
@@ -45,6 +46,16 @@ class TrackOptions(BaseSettings):
     result_max: int = Field(default=1 * MIB, gt=0)
     #: An idle tracker looks for what is due at least this often.
     look_ms: Milliseconds = 1_000
+
+    @model_validator(mode="after")
+    def _leases_outlast_calls(self) -> Self:
+        for name, times in (("lease_ms", 3), ("intent_ms", 2)):
+            if getattr(self, name) <= times * self.call_ms:
+                raise ValueError(
+                    f"{name} must be more than {times} times call_ms ({self.call_ms:,} ms), or what still goes on is "
+                    "taken for lost"
+                )
+        return self
 
     @classmethod
     def load(cls) -> Self:

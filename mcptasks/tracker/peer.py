@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.metadata import version
@@ -104,6 +104,7 @@ class Peer(ABC):
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         session: str | None = None,
+        on_send: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         """The result of one request, asked once.
 
@@ -111,6 +112,7 @@ class Peer(ABC):
             name: what the request is about (a tool, a task), for the header `Mcp-Name`.
             headers: more of them, where the connection has headers.
             session: to ask in, for as long as the server knows it; then, and without one, the connection's own.
+            on_send: called right before the request goes out: the server is greeted, and it is this one's turn.
 
         Raises:
             RemoteRefused: the server answered with a JSON-RPC error, whichever.
@@ -123,6 +125,8 @@ class Peer(ABC):
             used = greeting if session is None else replace(greeting, session=session)
             try:
                 async with self._pacing.turn(self._timeout_s):
+                    if on_send is not None:
+                        on_send()
                     return await self._request(used, method, params, name=name, headers=headers)
             except NoTurn:
                 raise RemoteUnavailable(

@@ -6,7 +6,7 @@ A driver checks shapes, never sizes: what is cut, refused or kept whole is decid
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -107,8 +107,14 @@ class Driver(Protocol):
         """The server returns the same task for the same key, so a submit whose answer was lost may be sent again."""
         ...
 
-    async def submit(self, tool: str, arguments: Mapping[str, Any], *, key: str) -> Accepted:
-        """The server has taken the call. `key`: the idempotency key, 1 to 255 visible ASCII characters.
+    async def submit(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, on_send: Callable[[], None] | None = None
+    ) -> Accepted:
+        """The server has taken the call.
+
+        Args:
+            key: the idempotency key, 1 to 255 visible ASCII characters.
+            on_send: called right before the call goes out; until then, whatever happens, it surely was not carried out.
 
         Raises:
             RemoteRefused: nothing was started.

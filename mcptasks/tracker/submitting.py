@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from mcptasks.errors import StoreUnavailable, UnknownTask
 from mcptasks.model import label
@@ -60,7 +60,8 @@ class Submitter:
             ConfigurationError: there is no such server.
             KeyConflict: the id belongs to another call.
             RemoteRefused, ProtocolBroken: as the server said; the task has failed, and nothing runs.
-            RemoteUnavailable: the server was not reached; the task has failed, and nothing runs.
+            RemoteUnavailable: the server was not reached, and nothing runs; the task has failed, or, where the caller
+                can come again, there is none.
             SubmitUncertain: the call was sent, and no answer came.
             AlreadyTracked: the server's handle is that of another tracked task.
             StoreUnavailable: nothing was sent; or the handle could not be stored, and the remote task is cancelled.
@@ -101,7 +102,7 @@ class Submitter:
         self, driver: Driver, intent: Intent, accepted: asyncio.Future[Accepted]
     ) -> asyncio.Task[Tracked]:
         async def send() -> Tracked:
-            said = await self._call(driver, intent.task_id, intent.tool, dict(intent.arguments), intent.key)
+            said = await self._call(driver, intent)
             accepted.set_result(said)
             await self._keep(driver, intent.task_id, intent.server, said)
             return await self._read(intent.task_id)
@@ -116,7 +117,10 @@ class Submitter:
             await self._store.doubt(task.task_id, _doubt(task.server))
             return
         try:
-            said = await self._call(driver, task.task_id, task.tool, dict(claim.arguments), claim.key, again=True)
+            intent = Intent(
+                task_id=task.task_id, server=task.server, tool=task.tool, arguments=claim.arguments, key=claim.key
+            )
+            said = await self._call(driver, intent, again=True)
             await self._keep(driver, task.task_id, task.server, said)
         except (SubmitUncertain, RemoteUnavailable) as exc:
             retry_after_ms = exc.retry_after_ms if isinstance(exc, RemoteUnavailable) else None
@@ -126,13 +130,23 @@ class Submitter:
         except (RemoteRefused, ProtocolBroken, AlreadyTracked) as exc:
             log.info("Task %s: recovered, and has failed (%s)", label(task.task_id), type(exc).__name__)
 
-    async def _call(
-        self, driver: Driver, task_id: str, tool: str, arguments: dict[str, Any], key: str, *, again: bool = False
-    ) -> Accepted:
-        """The server's answer. What it refused, or surely has not got, has ended as failed."""
+    async def _call(self, driver: Driver, intent: Intent, *, again: bool = False) -> Accepted:
+        """The server's answer. What it refused has ended as failed; what it surely has not got too, or is gone.
+
+        The time limit holds twice: for getting to the server (its greeting, a turn), and for the call. So whatever runs
+        out of time in a queue of this process was not sent, and whatever was sent has had its whole time.
+        """
+        task_id, loop, limit_s = intent.task_id, asyncio.get_running_loop(), self._options.call_ms / 1000
+        sent = False
         try:
-            async with asyncio.timeout(self._options.call_ms / 1000):
-                accepted = await driver.submit(tool, arguments, key=key)
+            async with asyncio.timeout(limit_s) as limit:
+
+                def on_send() -> None:
+                    nonlocal sent
+                    sent = True
+                    limit.reschedule(loop.time() + limit_s)
+
+                accepted = await driver.submit(intent.tool, intent.arguments, key=intent.key, on_send=on_send)
         except RemoteRefused as exc:
             await self._store.abandon(task_id, TrackStatus.FAILED, End.REFUSED, cut(str(exc)))
             raise
@@ -143,10 +157,19 @@ class Submitter:
             if again:
                 raise
             if not exc.sent:
-                await self._store.abandon(task_id, TrackStatus.FAILED, End.REFUSED, cut(str(exc)))
+                await self._unsent(intent, exc)
                 raise
             raise await self._uncertain(driver, task_id) from exc
         except TimeoutError as exc:
+            if not sent:
+                late = RemoteUnavailable(
+                    f"Task {label(task_id)} was not sent: its turn at server {intent.server!r} did not come within "
+                    f"{limit_s:g} s",
+                    sent=False,
+                )
+                if not again:
+                    await self._unsent(intent, late)
+                raise late from exc
             raise await self._uncertain(driver, task_id) from exc
         if accepted.handle is not None and not 0 < len(accepted.handle) <= HANDLE_MAX:
             exc = ProtocolBroken(
@@ -156,6 +179,12 @@ class Submitter:
             await self._broken(driver, task_id, exc)
             raise exc
         return accepted
+
+    async def _unsent(self, intent: Intent, why: RemoteUnavailable) -> None:
+        if intent.repeatable:
+            await self._store.retract(intent.task_id)
+        else:
+            await self._store.abandon(intent.task_id, TrackStatus.FAILED, End.REFUSED, cut(str(why)))
 
     async def _broken(self, driver: Driver, task_id: str, exc: ProtocolBroken) -> None:
         seen = broken(str(exc))

@@ -106,7 +106,8 @@ class Tracker(TrackedTasks):
             ConfigurationError: there is no such server, or a name is none.
             TooLarge, BadPayload: the arguments cannot be stored.
             KeyConflict: the key was used for another call.
-            RemoteRefused, RemoteUnavailable, ProtocolBroken: nothing runs; the task has failed.
+            RemoteRefused, ProtocolBroken: nothing runs; the task has failed.
+            RemoteUnavailable: nothing runs. With a `key` the same call may be made again; else the task has failed.
             SubmitUncertain: the call was sent, and no answer came; its `task_id` is tracked all the same.
             AlreadyTracked: the server answered with another tracked task's handle.
         """

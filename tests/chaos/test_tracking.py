@@ -37,6 +37,14 @@ _LOOK_S: Final = 0.05
 _ENDS: Final = ("completed", "failed", "cancelled")
 
 
+#: Of submitters to whom every call that is given up is a task for a person.
+_PATIENT: Final = {
+    "MCPTASKS_TRACK_CALL_MS": "60000",
+    "MCPTASKS_TRACK_LEASE_MS": "200000",
+    "MCPTASKS_TRACK_INTENT_MS": "130000",
+}
+
+
 class Cast:
     """Processes that are started again whenever they have died."""
 
@@ -98,9 +106,10 @@ def tracking_environment(settings: Settings, remote: Remote, folder: Path) -> di
         "MCPTASKS_REDIS_URL": settings.redis_url,
         "MCPTASKS_PREFIX": settings.prefix,
         "MCPTASKS_TRACK_SERVERS": str(servers),
-        # As long belongs what a killed one had in hand to it; above what a call takes on a busy machine.
-        "MCPTASKS_TRACK_CALL_MS": "10000",
-        "MCPTASKS_TRACK_LEASE_MS": "12000",
+        # As long belongs what a killed one had in hand to it; above three calls, which take a while on a busy machine.
+        "MCPTASKS_TRACK_CALL_MS": "4000",
+        "MCPTASKS_TRACK_LEASE_MS": "13000",
+        "MCPTASKS_TRACK_INTENT_MS": "9000",
         "MCPTASKS_TRACK_DELIVERY_MS": "1000",
         "MCPTASKS_TRACK_LOOK_MS": "200",
         "TRACKING_TOLD": str(folder / "told.jsonl"),
@@ -109,11 +118,11 @@ def tracking_environment(settings: Settings, remote: Remote, folder: Path) -> di
 
 def submitting_environment(tracking: dict[str, str], remote: Remote) -> dict[str, str]:
     """What submitters see: a call that is given up too early is a task for a person where keys are not kept to."""
+    patience = {} if remote.honours_key else _PATIENT
     order = {"tool": remote.tool, "tasks": TASKS, "rate": RATE if remote.honours_key else RATE_FIRST}
     return {
         **tracking,
-        "MCPTASKS_TRACK_CALL_MS": "60000",
-        "MCPTASKS_TRACK_INTENT_MS": "12000" if remote.honours_key else "120000",
+        **patience,
         "SUBMIT": json.dumps({**order, "began": time.time()}),
     }
 
@@ -206,15 +215,13 @@ def account(told: Path, remote: Remote, peek: TrackPeek, seed: int) -> None:
         if line["kind"] in _ENDS:
             ends[line["task_id"]].add((line["event_id"], line["kind"]))
     assert [found for found in ends.values() if len(found) != 1] == [], seed
-    # Beside the 200 only such as surely did not reach the server, and were submitted anew.
     finished = done(told)
     kinds = Counter(line["kind"] for line in lines(told))
     assert set(finished) == {f"job {n}" for n in range(TASKS)}, (seed, kinds)
-    others = set(ends) - set(finished.values())
-    assert {peek.fields(task_id)["reason"] for task_id in others} <= {"refused"}, seed
+    assert set(ends) == set(finished.values()), (seed, kinds)
     records = list(peek.raw.scan_iter(f"{peek.keys.prefix}task:{{*}}", count=1_000))
-    assert {peek.raw.hget(record, "status") for record in records} <= {"completed", "failed"}, seed
-    assert len(records) == TASKS + len(others), seed
+    assert {peek.raw.hget(record, "status") for record in records} == {"completed"}, seed
+    assert len(records) == TASKS, seed
     assert peek.raw.zcard(peek.keys.dead) == 0, seed
     assert remote.tasks() == TASKS, seed
     if remote.effects is not None:

@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 from mcptasks.tracker import SubmitUncertain, Tracker
-from mcptasks.tracker.model import End
 from mcptasks.tracker.remote import RemoteUnavailable
 
 #: After a call that surely did not reach its server.
@@ -24,19 +23,15 @@ async def submit(tracker: Tracker, order: dict[str, Any], n: int) -> None:
     """The server has taken the call, or it may have: then the fleet knows. What surely failed has been tried anew."""
     await asyncio.sleep(order["began"] + n / order["rate"] - time.time())
     arguments = {"label": f"job {n}", "seconds": 0.5 + n * 37 % 100 / 50}
-    attempt = 0
     while True:
         try:
-            key = f"job {n}, attempt {attempt}"
-            task = await tracker.submit("remote", order["tool"], arguments, key=key, notify=["book"])
-        except SubmitUncertain:
-            return
+            await tracker.submit("remote", order["tool"], arguments, key=f"job {n}", notify=["book"])
         except RemoteUnavailable:
             await asyncio.sleep(_AGAIN_S)
+        except SubmitUncertain:
+            return
         else:
-            if task.reason is not End.REFUSED:
-                return
-        attempt += 1
+            return
 
 
 async def main() -> None:

@@ -30,7 +30,8 @@ def test_all_that_is_submitted_ends_and_is_told_although_trackers_and_workers_ar
     file.write_text(json.dumps(servers))
     env = {
         "MCPTASKS_TRACK_SERVERS": str(file),
-        "MCPTASKS_TRACK_LEASE_MS": "2000",
+        "MCPTASKS_TRACK_CALL_MS": "1500",
+        "MCPTASKS_TRACK_LEASE_MS": "5000",
         "MCPTASKS_TRACK_LOOK_MS": "100",
         # Of the news that the killed one was just telling.
         "MCPTASKS_TRACK_DELIVERY_MS": "1000",

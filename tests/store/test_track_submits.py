@@ -135,6 +135,26 @@ async def test_a_doubtful_intent_waits_for_a_person(tracks: TrackStore, track_pe
     assert (task.status, task.message) == (TrackStatus.CANCELLED, "gave up")
 
 
+async def test_nothing_is_left_of_a_retracted_intent(tracks: TrackStore, track_peek: TrackPeek) -> None:
+    """Its id is free for the same call and for another one; what has been in other hands stays."""
+    before = track_peek.everything()
+    one = intent(consumers=("hook",))
+    await tracks.intend(one, "n")
+    assert await tracks.retract(one.task_id) == "RETRACTED"
+    assert track_peek.everything() == before
+    assert await tracks.retract(one.task_id) == "IGNORED"
+    assert await tracks.intend(intent(task_id=one.task_id, arguments={"n": 2}), "other") == "INTENDED"
+    live = await tracked(tracks)
+    taken = await intended(tracks)
+    await claimed(tracks, track_peek, taken)
+    doubted = await intended(tracks)
+    await tracks.doubt(doubted, "")
+    for task_id in (live, taken, doubted):
+        kept = track_peek.fields(task_id)
+        assert await tracks.retract(task_id) == "IGNORED"
+        assert track_peek.fields(task_id) == kept
+
+
 async def test_an_abandoned_intent_has_ended_and_takes_no_handle(tracks: TrackStore, track_peek: TrackPeek) -> None:
     """Whoever brings one is told, and cancels what it stands for."""
     task_id = await intended(tracks)

@@ -253,6 +253,46 @@ async def test_a_call_that_started_nothing_has_failed(front: Desk, driver: Scrip
     assert front.peek.due(one.task_id) is None
 
 
+@covers("D1")
+async def test_a_call_that_was_not_sent_may_be_made_again_under_its_key(front: Desk, driver: ScriptedDriver) -> None:
+    """It is as if it had not been: its second time is its first."""
+    driver.says["submit"] = [RemoteUnavailable("refused", sent=False)]
+    one = intent(server="stub", repeatable=True, consumers=("hook",))
+    with pytest.raises(RemoteUnavailable):
+        await front.submitter.submit(one)
+    assert front.peek.everything() == {}
+    task = await front.submitter.submit(one)
+    assert (task.status, task.handle) == (TrackStatus.WORKING, "h1")
+
+
+async def test_a_call_whose_turn_does_not_come_was_not_sent(settings: Settings, raw: redis.Redis) -> None:
+    """However long it stood in the queue, it is no doubtful one; one that did go out is."""
+    driver = ScriptedDriver(honours_key=False)
+    async with desk(settings, raw, OneDriver(driver), call_ms=50) as front:
+        driver.gates["turn"] = asyncio.Event()
+        one, other = intent(server="stub"), intent(server="stub")
+        with pytest.raises(RemoteUnavailable, match="was not sent") as raised:
+            await front.submitter.submit(one)
+        assert not raised.value.sent
+        assert (await front.read(one.task_id)).reason is End.REFUSED
+        del driver.gates["turn"]
+        driver.gates["submit"] = asyncio.Event()
+        with pytest.raises(SubmitUncertain):
+            await front.submitter.submit(other)
+        assert (await front.read(other.task_id)).status is TrackStatus.UNKNOWN
+
+
+async def test_a_call_has_its_whole_time_behind_its_turn(settings: Settings, raw: redis.Redis) -> None:
+    """The wait before it takes nothing from it."""
+    driver = ScriptedDriver(honours_key=False)
+    async with desk(settings, raw, OneDriver(driver), call_ms=2_000) as front:
+        driver.gates |= {"turn": asyncio.Event(), "submit": asyncio.Event()}
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.5, driver.gates["turn"].set)
+        loop.call_later(2.7, driver.gates["submit"].set)
+        assert (await front.submit()).status is TrackStatus.WORKING
+
+
 @covers("D01")
 async def test_a_lost_answer_is_asked_for_again_with_the_same_key(front: Desk, driver: ScriptedDriver) -> None:
     """Where the server keeps to keys: there is one remote task, and it is found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -114,7 +114,13 @@ class ScriptedDriver:
             raise said
         return said
 
-    async def submit(self, tool: str, arguments: Mapping[str, Any], *, key: str) -> Accepted:
+    async def submit(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, on_send: Callable[[], None] | None = None
+    ) -> Accepted:
+        if "turn" in self.gates:
+            await self.gates["turn"].wait()
+        if on_send is not None:
+            on_send()
         handle = self.handles.setdefault(key, f"h{len(self.handles) + 1}") if self.honours_key else f"h-{key}"
         working = Snapshot(status=RemoteStatus.WORKING)
         return await self._said("submit", key, Accepted(handle=handle, snapshot=working))

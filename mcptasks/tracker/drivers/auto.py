@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -27,8 +27,10 @@ class AutoDriver:
     def honours_key(self) -> bool:
         return self._honours_key
 
-    async def submit(self, tool: str, arguments: Mapping[str, Any], *, key: str) -> Accepted:
-        return await (await self._fitting()).submit(tool, arguments, key=key)
+    async def submit(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, on_send: Callable[[], None] | None = None
+    ) -> Accepted:
+        return await (await self._fitting()).submit(tool, arguments, key=key, on_send=on_send)
 
     async def look(self, handle: str) -> Snapshot:
         return await (await self._fitting()).look(handle)

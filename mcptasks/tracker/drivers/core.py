@@ -7,7 +7,7 @@ unavailable elsewhere, unless the server asks again on a new stream. Nothing is 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from mcp_types import INTERNAL_ERROR
@@ -41,7 +41,9 @@ class CoreDriver:
     def honours_key(self) -> bool:
         return self._honours_key
 
-    async def submit(self, tool: str, arguments: Mapping[str, Any], *, key: str) -> Accepted:
+    async def submit(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, on_send: Callable[[], None] | None = None
+    ) -> Accepted:
         server = self._peer.server
         try:
             params = keyed(tool, arguments, key)
@@ -51,14 +53,20 @@ class CoreDriver:
             exc.sent = False  # the call was not, yet
             raise
         try:
-            result = await self._peer.request("tools/call", params, name=tool, headers={IDEMPOTENCY_HEADER: key})
+            headers = {IDEMPOTENCY_HEADER: key}
+            result = await self._peer.request("tools/call", params, name=tool, headers=headers, on_send=on_send)
         except RemoteRefused as exc:
             judge(server, exc, about_a_task=False)
         if "task" not in result:
             return at_once(result, server)
         if not isinstance(task := result["task"], dict):
             raise ProtocolBroken(f"Server {server!r} made a task that is no object")
-        handle = handle_in((await self._peer.greet()).session, task, server)
+        try:
+            session = (await self._peer.greet()).session
+        except RemoteUnavailable as exc:
+            exc.sent = True  # the session was lost behind the call
+            raise
+        handle = handle_in(session, task, server)
         return Accepted(handle=handle, snapshot=seed(task, handle, server, hint="pollInterval"))
 
     async def look(self, handle: str) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -63,10 +63,12 @@ class TasksDriver:
     def honours_key(self) -> bool:
         return self._honours_key
 
-    async def submit(self, tool: str, arguments: Mapping[str, Any], *, key: str) -> Accepted:
+    async def submit(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, on_send: Callable[[], None] | None = None
+    ) -> Accepted:
         server = self._peer.server
         try:
-            result = await self._call(tool, arguments, key)
+            result = await self._call(tool, arguments, key, on_send)
         except RemoteRefused as exc:
             judge(server, exc, about_a_task=False)
         match result.get("resultType", "complete"):
@@ -119,10 +121,12 @@ class TasksDriver:
             raise RemoteUnavailable(f"Server {self._peer.server!r} refused to tell of tasks ({exc.code})") from exc
         raise RemoteUnavailable(f"Server {self._peer.server!r} ended the stream of its tasks")
 
-    async def _call(self, tool: str, arguments: Mapping[str, Any], key: str) -> dict[str, Any]:
+    async def _call(
+        self, tool: str, arguments: Mapping[str, Any], key: str, on_send: Callable[[], None] | None
+    ) -> dict[str, Any]:
         params, headers = keyed(tool, arguments, key), {IDEMPOTENCY_HEADER: key}
         try:
-            return await self._peer.request("tools/call", params, name=tool, headers=headers)
+            return await self._peer.request("tools/call", params, name=tool, headers=headers, on_send=on_send)
         except RemoteRefused as exc:
             if exc.code != HEADER_MISMATCH:
                 raise
@@ -131,7 +135,7 @@ class TasksDriver:
             if schema is None or find_invalid_x_mcp_header(schema) is not None:
                 raise
         headers |= mcp_param_headers(x_mcp_header_map(schema), arguments)
-        return await self._peer.request("tools/call", params, name=tool, headers=headers)
+        return await self._peer.request("tools/call", params, name=tool, headers=headers, on_send=on_send)
 
     def _snapshot(self, task: Mapping[str, Any], handle: str) -> Snapshot:
         server = self._peer.server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -97,7 +97,9 @@ class TripleDriver:
     def honours_key(self) -> bool:
         return self._honours_key
 
-    async def submit(self, tool: str, arguments: Mapping[str, Any], *, key: str) -> Accepted:
+    async def submit(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, on_send: Callable[[], None] | None = None
+    ) -> Accepted:
         server, call = self._peer.server, self._triple.submit
         if call is not None:
             if tool != call.tool:
@@ -105,7 +107,7 @@ class TripleDriver:
             arguments = fill(call.arguments, {"$key": key, "$arguments": dict(arguments)})
         try:
             params, headers = keyed(tool, arguments, key), {IDEMPOTENCY_HEADER: key}
-            result = await self._peer.request("tools/call", params, name=tool, headers=headers)
+            result = await self._peer.request("tools/call", params, name=tool, headers=headers, on_send=on_send)
         except RemoteRefused as exc:
             judge(server, exc, about_a_task=False)
         if result_of(result, server).get("isError"):

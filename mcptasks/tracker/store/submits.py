@@ -1,4 +1,4 @@
-"""The transitions of a submission: intend, track, doubt, abandon."""
+"""The transitions of a submission: intend, track, doubt, retract, abandon."""
 
 from __future__ import annotations
 
@@ -91,6 +91,12 @@ class SubmitTransitions(TrackTransitions):
         args = {"task_id": task_id, "message": self.sealed(task_id, "msg", message)}
         reply = await self.run_script("doubt", {**self.own(task_id, "task"), **self.fleet("due")}, args)
         return reply[0]
+
+    async def retract(self, task_id: str) -> Literal["RETRACTED", "IGNORED"]:
+        """Nothing is left of an intent that was not sent. IGNORED: the fleet has it in hand, or it is none any more."""
+        return (
+            await self.run_script("retract", {**self.own(task_id, "task"), **self.fleet("due")}, {"task_id": task_id})
+        )[0]
 
     async def abandon(
         self, task_id: str, status: TrackStatus, reason: End, message: str
