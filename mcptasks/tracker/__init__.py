@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from mcptasks.tracker.agents import agents_server as agents_server
     from mcptasks.tracker.consumers import CeleryTask as CeleryTask
     from mcptasks.tracker.errors import AlreadyTracked as AlreadyTracked
     from mcptasks.tracker.errors import KeyConflict as KeyConflict
@@ -47,6 +48,7 @@ _HOMES: Final = {
     "Tracker": "tracker",
     "Unhandled": "errors",
     "Webhook": "webhook",
+    "agents_server": "agents",
 }
 
 __all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -17,6 +17,7 @@ from mcptasks.errors import ConfigurationError
 from mcptasks.fleet.app import App, make_app
 from mcptasks.model import new_task_id
 from mcptasks.settings import Settings
+from mcptasks.tracker.config import load
 from mcptasks.tracker.consumers import NAME, Consumer, Function
 from mcptasks.tracker.deliverer import Deliverer
 from mcptasks.tracker.following import follow
@@ -46,7 +47,8 @@ class Source(DriverSource, Protocol):
         ...
 
 
-ServersLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Callable[[], Source] | None
+_Where: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Callable[[], Source]
+ServersLike: TypeAlias = _Where | None
 
 
 class Tracker(TrackedTasks):
@@ -82,9 +84,19 @@ class Tracker(TrackedTasks):
             ConfigurationError: a consumer's name is none, or is taken.
         """
         super().__init__(settings, options)
-        self._servers, self._on_question = _source(servers, self.options), on_question
+        self._where = self.options.servers if servers is None else servers
+        self._servers, self._on_question = _source(self._where), on_question
         self._consumers = {name: _consumer(name, one) for name, one in (consumers or {}).items()}
         self._parts: _Parts | None = None
+
+    @property
+    def server_names(self) -> list[str]:
+        """The servers of the `mcpServers` file, in its order; none where it is code that makes the drivers.
+
+        Raises:
+            ConfigurationError: the file cannot be read.
+        """
+        return list(load(self._where)) if self._where and not callable(self._where) else []
 
     async def submit(
         self,
@@ -199,10 +211,9 @@ class _Parts:
         await self.servers.aclose()
 
 
-def _source(servers: ServersLike, options: TrackOptions) -> Callable[[], Source]:
-    if callable(servers):
-        return servers
-    where = servers if servers is not None else options.servers
+def _source(where: _Where) -> Callable[[], Source]:
+    if callable(where):
+        return where
     if not where:
         raise_later = ConfigurationError(
             "No servers are configured: MCPTASKS_TRACK_SERVERS, or Tracker(servers=...), names the mcpServers file."

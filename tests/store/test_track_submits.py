@@ -1,4 +1,4 @@
-"""intend, track, doubt, abandon: an intent before the call, the handle after it, and never two tasks for one handle."""
+"""intend, track, doubt, retract, abandon: an intent before the call, the handle after it, never two tasks for one."""
 
 from __future__ import annotations
 
