@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
@@ -34,8 +35,16 @@ class Operations(Scope):
     Every method raises `StoreUnavailable` when the store does not answer.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, operator: str = "") -> None:
+        """`operator` is who acts; a task's timeline names them with what they did to it."""
         super().__init__(TaskStore(settings or Settings.load()), None)
+        self._operator = operator
+
+    def acting(self, operator: str) -> Self:
+        """The same connection in another operator's hand."""
+        other = copy(self)
+        other._operator = operator
+        return other
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,7 +110,8 @@ class Operations(Scope):
         open_ones = record.questions
         if closed := sorted(answers.keys() - open_ones.keys()):
             raise BadAnswer(_not_open(closed))
-        outcome = (await self._store.answer(record.task_id, None, checked(answers, open_ones))).outcome
+        valid = checked(answers, open_ones)
+        outcome = (await self._store.answer(record.task_id, None, valid, operator=self._operator)).outcome
         if outcome in ("IGNORED", "GONE"):
             raise BadAnswer(_not_open(sorted(answers)))
         return outcome != "PARTIAL"
@@ -116,7 +126,7 @@ class Operations(Scope):
             ConfigurationError: it is no duration.
         """
         ttl_ms, task_id = duration_ms(ttl), await self._whole(task)
-        answer = await self._store.extend(task_id, ttl_ms)
+        answer = await self._store.extend(task_id, ttl_ms, operator=self._operator)
         if answer.outcome == "GONE":
             raise UnknownTask(unknown(task_id))
         return answer.until_ms
@@ -208,7 +218,13 @@ class Operations(Scope):
         if kept.call is None:
             raise RetryRefused(f"{name} has failed, but what was called is not kept; let its caller call again.")
         answer = await self._store.create(
-            new_task_id(), kept.call, owner=record.owner, policy=kept.policy, version=record.version, origin=task_id
+            new_task_id(),
+            kept.call,
+            owner=record.owner,
+            policy=kept.policy,
+            version=record.version,
+            origin=task_id,
+            operator=self._operator,
         )
         if isinstance(answer, Refused):
             raise UnknownTask(unknown(task_id)) if answer.what == "final" else RetryRefused(_full(name, answer))
@@ -225,7 +241,7 @@ class Operations(Scope):
             UnknownTask, AmbiguousTask, SchemaTooNew: as `read`.
         """
         task_id = await self._whole(task)
-        outcome = await self._store.cancel(task_id, None, reason)
+        outcome = await self._store.cancel(task_id, None, reason, operator=self._operator)
         if outcome == "GONE":
             raise UnknownTask(unknown(task_id))
         return cast('Literal["CANCELLED", "REQUESTED", "FINISHED"]', outcome)
@@ -239,7 +255,8 @@ class Operations(Scope):
         # Those that wait go first: a slot that a cancelled run frees must not begin what is to be cancelled next.
         for task_id in sorted(await self._store.active(), key=with_a_worker.__contains__):
             with suppress(SchemaTooNew):
-                signalled += await self._store.cancel(task_id, None, reason) in ("CANCELLED", "REQUESTED")
+                outcome = await self._store.cancel(task_id, None, reason, operator=self._operator)
+                signalled += outcome in ("CANCELLED", "REQUESTED")
         return signalled
 
     async def drained(self) -> None:

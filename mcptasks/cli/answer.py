@@ -11,10 +11,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mcptasks.cli.form import NotThat, fields_of, fill, value_of
-from mcptasks.cli.operating import TaskId, console, on_fleet, plain, plain_lines
+from mcptasks.cli.form import fill
+from mcptasks.cli.operating import TaskId, console, on_fleet
 from mcptasks.errors import BadAnswer
+from mcptasks.forms import NotThat, fields_of, value_of
 from mcptasks.model import Record, label
+from mcptasks.shown import plain, plain_lines
 
 _ELICITATION: Final = "elicitation/create"
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mcptasks.cli.operating import TaskId, on_fleet, plain, who
+from mcptasks.cli.operating import TaskId, on_fleet, who
 from mcptasks.errors import MCPTasksError
+from mcptasks.shown import plain
 
 
 class TooLate(MCPTasksError):

@@ -12,10 +12,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mcptasks.cli.operating import Json, TaskId, console, on_fleet, plain, print_json
+from mcptasks.cli.operating import Json, TaskId, console, on_fleet, print_json
 from mcptasks.errors import StoreUnavailable
 from mcptasks.observe.timeline import Entry
 from mcptasks.operations import Operations
+from mcptasks.shown import about, plain
 from mcptasks.times import iso
 
 _STYLES: Final = {"end": "bold", "lost": "red", "defer": "red", "retry": "yellow", "ask": "yellow", "cancel": "yellow"}
@@ -45,29 +46,10 @@ def logs(
 def show_entries(entries: Iterable[Entry], screen: Console) -> None:
     """Each entry in a line, or as many as the terminal needs for it."""
     for entry in entries:
-        about = plain(_about(entry), 2_000)
+        told = plain(about(entry), 2_000)
         line = Text(iso(entry.at_ms), "dim")
-        line.append(f" {plain(entry.what, 40)}{': ' if about else ''}", _STYLES.get(entry.what, "cyan not dim"))
-        screen.print(line.append(about, "default not dim"), soft_wrap=True)
-
-
-def _about(entry: Entry) -> str:
-    """What people want to know of it; `--json` has all."""
-    about = entry.about
-    match entry.what:
-        case "progress":
-            reports = f" ({about['reports']} reports)" if about["reports"] > 1 else ""
-            return f"{about.get('message') or about['last']}{reports}"
-        case "ask":
-            return ", ".join(str(one.get("label") or one["key"]) for one in about["questions"])
-        case "answer":
-            return f"by {about['by']}: {', '.join(about['keys'])}"
-        case "log" | "note":
-            level = f"{about['level']}: " if "level" in about else ""
-            data = f" {json.dumps(about['data'])}" if "data" in about else ""
-            return f"{level}{about.get('text', '')}{data}"
-        case _:
-            return str(entry).partition(" ")[2].partition(": ")[2]
+        line.append(f" {plain(entry.what, 40)}{': ' if told else ''}", _STYLES.get(entry.what, "cyan not dim"))
+        screen.print(line.append(told, "default not dim"), soft_wrap=True)
 
 
 async def _follow(fleet: Operations, task: str, interval: float, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from mcptasks.cli.shared_store import running_on
 from mcptasks.model import Status
 from mcptasks.operations import Operations
 from mcptasks.settings import Settings
+from mcptasks.shown import plain
 
 T = TypeVar("T")
 
@@ -37,8 +38,6 @@ STYLES: Final = {
 #: Of what is read by `grep` and the like.
 _PIPE_WIDTH: Final = 200
 
-_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
-
 
 def on_fleet(call: Callable[[Operations], Awaitable[T]]) -> T:
     """What the call came to, with a connection of its own to the store that the environment names.
@@ -50,7 +49,7 @@ def on_fleet(call: Callable[[Operations], Awaitable[T]]) -> T:
         settings = settings.model_copy(update={"redis_url": url})
 
     async def connected() -> T:
-        async with Operations(settings) as fleet:
+        async with Operations(settings, operator=who()) as fleet:
             return await call(fleet)
 
     return asyncio.run(connected())
@@ -69,33 +68,9 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def plain(text: str, limit: int = 500) -> str:
-    """The text in one line without anything that a terminal would obey: it was written by callers and tools."""
-    shown = "".join(char if char.isprintable() else " " for char in text)
-    return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
-
-
-def plain_lines(text: str, limit: int = 50) -> list[str]:
-    """The same of a text that has lines, as questions to people do; at most so many of them."""
-    lines = [plain(line.expandtabs(4)) for line in text.strip().splitlines()]
-    return lines if len(lines) <= limit else [*lines[: limit - 1], f"... and {len(lines) - limit + 1} lines more"]
-
-
 def status_text(status: Status, note: str = "") -> Text:
     """The status as people see it."""
     return Text(f"{status}{f' ({note})' if note else ''}", STYLES[status])
-
-
-def span(ms: int) -> str:
-    """How long, in its two largest units: "3d 4h", "12s"."""
-    left, parts = max(ms, 0), list[str]()
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count}{unit}")
-        elif parts:
-            break
-    return " ".join(parts[:2])
 
 
 def who() -> str:

@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli.logs import show_entries
-from mcptasks.cli.operating import Json, TaskId, console, on_fleet, plain, plain_lines, print_json, span, status_text
+from mcptasks.cli.operating import Json, TaskId, console, on_fleet, print_json, status_text
 from mcptasks.cli.task_table import progress_json
 from mcptasks.links import Artifact
 from mcptasks.model import Record, label
 from mcptasks.observe.timeline import Timeline
 from mcptasks.operations import Operations
+from mcptasks.shown import note_of, plain, plain_lines, span
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.times import iso
 
@@ -111,7 +112,7 @@ def _facts(known: Known) -> Table:
     fact("task", task.task_id)
     fact("tool", plain(task.tool) + (f", version {plain(task.version, 80)}" if task.version else ""))
     fact("owner", plain(task.owner) or "nobody: without authentication every caller is the same")
-    fact("status", status_text(task.status, _note(task)))
+    fact("status", status_text(task.status, note_of(task)))
     if task.progress is None or task.progress.text != task.status_message:
         fact("message", plain(task.status_message or ""))
     if task.progress is not None:
@@ -131,11 +132,6 @@ def _facts(known: Known) -> Table:
         kind = "a tool error" if task.result.get("isError") else "there"
         fact("result", f"{kind}, {len(json.dumps(task.result)):,} bytes; --result shows it")
     return grid
-
-
-def _note(task: Record) -> str:
-    told = str(task.reason).replace("_", " ") if task.reason not in (None, str(task.status)) else ""
-    return told or ("cancelling" if task.cancel_requested and not task.status.terminal else "")
 
 
 def _when(ms: int, now_ms: int) -> str:

@@ -10,9 +10,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mcptasks.cli.operating import plain, span, status_text
-from mcptasks.model import Status, label
+from mcptasks.cli.operating import status_text
+from mcptasks.model import label
 from mcptasks.progress import Progress
+from mcptasks.shown import note_of, plain, said, span
 from mcptasks.store.lists import Summary
 from mcptasks.times import iso
 
@@ -56,7 +57,7 @@ def table(tasks: Sequence[Summary], now_ms: int, *, bars: bool = False) -> Table
         (
             Text(label(task.task_id)),
             Text(plain(task.tool, 40)),
-            status_text(task.status, _note(task)),
+            status_text(task.status, note_of(task)),
             Text(plain(task.owner, 20)),
             Text(span(now_ms - task.created_ms)),
             Text(str(task.attempt)),
@@ -71,23 +72,8 @@ def table(tasks: Sequence[Summary], now_ms: int, *, bars: bool = False) -> Table
         grid.add_column("PROGRESS", no_wrap=True, width=20)
     grid.add_column("" if bars else "PROGRESS", no_wrap=True, overflow="ellipsis", ratio=1 if bars else None)
     for task, row in zip(tasks, rows, strict=True):
-        grid.add_row(*row, *([_bar(task)] if bars else []), Text(_said(task)))
+        grid.add_row(*row, *([_bar(task)] if bars else []), Text(said(task)))
     return grid
-
-
-def _note(task: Summary) -> str:
-    if task.status.terminal:
-        return "" if task.reason in (None, str(task.status)) else str(task.reason).replace("_", " ")
-    notes = [f"{task.questions} open"] if task.questions else []
-    return ", ".join([*notes, *(["cancelling"] if task.cancel_requested else [])])
-
-
-def _said(task: Summary) -> str:
-    progress = task.progress
-    if progress is None or task.status.terminal or not progress.text:
-        return plain(task.status_message or "")
-    estimate = progress.estimate if task.status is Status.RUNNING else ""
-    return plain(f"{progress.text}{f', {estimate}' if estimate else ''}")
 
 
 def _bar(task: Summary) -> RenderableType:

@@ -14,10 +14,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mcptasks.cli.operating import STYLES, Json, console, on_fleet, plain, print_json, span
+from mcptasks.cli.operating import STYLES, Json, console, on_fleet, print_json
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Status
 from mcptasks.operations import ENDS, Operations
+from mcptasks.shown import plain, span
 from mcptasks.store.lists import Counts
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.times import iso

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, Self, cast
 
+from mcptasks.actors import read_actor
 from mcptasks.model import Record
 from mcptasks.times import iso, moment
 
@@ -72,8 +73,9 @@ class Timeline:
         return {"entries": entries, "omitted": self.omitted}
 
     def for_owner(self) -> Timeline:
-        """The same without the names of workers: those of hosts and processes are the operators' business."""
-        return Timeline(tuple(replace(entry, about=_without(entry.about, "worker")) for entry in self.entries))
+        """The same without the names of workers (hosts and processes) and of operators: those are their business."""
+        shown = (replace(entry, about=_without(entry.about, "worker", "operator")) for entry in self.entries)
+        return Timeline(tuple(shown))
 
     @classmethod
     def read(cls, told: Any) -> Self:
@@ -138,10 +140,16 @@ def _put_off(words: Words, text: str, _: Labels) -> dict[str, Any]:
     return {"number": int(words[0]), "delayMs": int(words[1]), "message": text}
 
 
+def _by(word: str = "", *_: str) -> dict[str, str]:
+    """Who did it: "by", and the "operator" where one is named."""
+    who, name = read_actor(word)
+    return {**({"by": who} if who else {}), **({"operator": name} if name else {})}
+
+
 _ABOUT: Final[Mapping[str, Callable[[Words, str, Labels], dict[str, Any]]]] = {
     "claim": _claim,
     "ask": _ask,
-    "answer": lambda words, text, _: {"by": words[0], "keys": list(words[1:])},
+    "answer": lambda words, text, _: {**_by(words[0]), "keys": list(words[1:])},
     "sleep": lambda words, text, _: {"until": iso(int(words[0]))},
     "progress": _progress,
     "log": lambda words, text, _: json.loads(text),
@@ -150,16 +158,16 @@ _ABOUT: Final[Mapping[str, Callable[[Words, str, Labels], dict[str, Any]]]] = {
     "retry": _put_off,
     "defer": _put_off,
     "lost": lambda words, text, _: {"run": int(words[0]), **({"worker": words[1]} if words[1:] else {})},
-    "cancel": lambda words, text, _: {"by": words[0], **({"why": text} if text else {})},
-    "extend": lambda words, text, _: {"by": words[0], "until": iso(int(words[1]))},
+    "cancel": lambda words, text, _: {**_by(words[0]), **({"why": text} if text else {})},
+    "extend": lambda words, text, _: {**_by(words[0]), "until": iso(int(words[1]))},
     "artifact": lambda words, text, _: {"name": text, "size": int(words[0])},
-    "retried": lambda words, text, _: {words[0]: words[1]},
+    "retried": lambda words, text, _: {words[0]: words[1], **_by(*words[2:])},
     "omitted": lambda words, text, _: {"count": int(words[0])},
 }
 
 
-def _without(about: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in about.items() if key != name}
+def _without(about: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in about.items() if key not in names}
 
 
 def _short(value: Any) -> str:

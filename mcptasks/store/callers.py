@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast
 
+from mcptasks.actors import operator_word
 from mcptasks.errors import TooLarge
 from mcptasks.model import Envelope, Guard, Record, Status, Submission, label
 from mcptasks.policy import Policy
@@ -58,13 +59,14 @@ class CallerTransitions(Transitions):
         message: Envelope | None = None,
         version: str = "",
         origin: str | None = None,
+        operator: str = "",
     ) -> Created | Refused:
         """The task exists and `read` finds it, or the idempotency key names the task that does, or it is refused.
 
         `settled`: what was asked and answered on the request itself, before the task (SEP-2663, multi-round-trip).
         `message`: pushed to the broker in the same moment, where the broker is the store. `version`: of the code that
-        takes the call. `origin`: the failed task that it retries, which stays as it is; timelines name the other one,
-        and the next sweep sends the message.
+        takes the call. `origin`: the failed task that it retries, which stays as it is; timelines name the other
+        one, and the `operator`; the next sweep sends the message.
 
         Raises:
             TooLarge: the arguments are over `settings.arguments_max`.
@@ -112,8 +114,8 @@ class CallerTransitions(Transitions):
                 "tool_max": settings.tool_max or None,
                 "queue_max": settings.queue_max or None,
                 "batch": FORGET_BATCH,
-                "label": label(task_id),
-                "origin_label": None if origin is None else label(origin),
+                "label": _named(task_id, operator),
+                "origin_label": None if origin is None else _named(origin, operator),
                 "answers": [] if settled is None else self._flat(task_id, settled[1]),
             },
         )
@@ -172,13 +174,20 @@ class CallerTransitions(Transitions):
         return [task_id for task_id, found in zip(task_ids, owners, strict=True) if found == owner]
 
     async def answer(
-        self, task_id: str, owner: str | None, answers: Mapping[str, Any], message: Envelope | None = None
+        self,
+        task_id: str,
+        owner: str | None,
+        answers: Mapping[str, Any],
+        message: Envelope | None = None,
+        *,
+        operator: str = "",
     ) -> Next:
         """Each answer whose key is still open, and in time, is stored; with the last one the task moves on.
 
         QUEUED (send the hint, if there is one: a given `message` was pushed already, and there is one all the same
         where that was for another run) | WOKEN (a run has them) | PARTIAL | IGNORED | GONE (unknown or not the
-        owner's). `owner=None` is the operator, who may have nothing to send with: the sweeper sends at once.
+        owner's). `owner=None` is the operator (of that name), who may have nothing to send with: the sweeper sends at
+        once.
 
         Raises:
             TooLarge: one answer is over `settings.answer_max`; none of them was stored.
@@ -195,7 +204,7 @@ class CallerTransitions(Transitions):
             {
                 "task_id": task_id,
                 "owner": owner,
-                "operator": "1" if owner is None else "",
+                "operator": operator_word(operator) if owner is None else "",
                 "resend_ms": 0 if owner is None else self.settings.resend_ms,
                 "wakes": self.keys.wakes,
                 "message": None if message is None else message.payload,
@@ -207,10 +216,11 @@ class CallerTransitions(Transitions):
         unsent = reply[0] == "QUEUED" and (message is None or message.run != int(reply[1]))
         return Next(reply[0], hint_for(task_id, *reply[1:]) if unsent else None)
 
-    async def cancel(self, task_id: str, owner: str | None, reason: str | None = None) -> str:
+    async def cancel(self, task_id: str, owner: str | None, reason: str | None = None, *, operator: str = "") -> str:
         """The wish is stored: CANCELLED (it had no worker) | REQUESTED (it runs) | FINISHED (too late) | GONE.
 
-        `owner=None` is the operator. `reason` becomes the status message of the cancelled task; None: the client's.
+        `owner=None` is the operator (of that name). `reason` becomes the status message of the cancelled task; None:
+        the client's.
 
         Raises:
             SchemaTooNew: a newer mcptasks wrote the task.
@@ -223,7 +233,7 @@ class CallerTransitions(Transitions):
             {
                 "task_id": task_id,
                 "owner": owner,
-                "operator": "1" if owner is None else "",
+                "operator": operator_word(operator) if owner is None else "",
                 "wakes": self.keys.wakes,
                 "message": message,
                 "said": None if reason is None else self.noted(task_id, reason),
@@ -256,6 +266,11 @@ class CallerTransitions(Transitions):
                 raise TooLarge(f"The answer to {key!r}", len(text), self.settings.answer_max, "MCPTASKS_ANSWER_MAX")
             flat += [key, self.seal.seal(task_id, f"a:{key}", text)]
         return flat
+
+
+def _named(task_id: str, operator: str) -> str:
+    """The other task as the timeline of its retry names it, and who retried."""
+    return f"{label(task_id)} {operator_word(operator)}" if operator else label(task_id)
 
 
 def _call_json(submission: Submission, arguments: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+from mcptasks.actors import operator_word
 from mcptasks.model import Claim
 from mcptasks.store.base import TASK_KEYS, Transitions
 from mcptasks.store.callers import EXPIRY_GRACE_MS
@@ -25,12 +26,13 @@ class Extension(NamedTuple):
 class RetentionTransitions(Transitions):
     """The tasks' time to live."""
 
-    async def extend(self, task: str | Claim, ttl_ms: int) -> Extension:
+    async def extend(self, task: str | Claim, ttl_ms: int, *, operator: str = "") -> Extension:
         """The task is kept for at least `ttl_ms` from now: EXTENDED | KEPT (it is already) | UNLIMITED | GONE.
 
-        By id it is the operator's wish, with a claim that run's: STALE | TERMINAL where it may not write any more. All
-        keys and index entries of the task move as one; nothing ever gets shorter. An unfinished task has its new end on
-        the wire at once (`ttlMs`). One that has ended stays as it is, and is only kept longer than `ttlMs` promises.
+        By id it is the wish of the operator (of that name), with a claim that run's: STALE | TERMINAL where it may not
+        write any more. All keys and index entries of the task move as one; nothing ever gets shorter. An unfinished
+        task has its new end on the wire at once (`ttlMs`). One that has ended stays as it is, and is only kept longer
+        than `ttlMs` promises.
 
         Raises:
             SchemaTooNew: a newer mcptasks wrote the task.
@@ -42,7 +44,7 @@ class RetentionTransitions(Transitions):
             {
                 "task_id": task_id,
                 "token": token,
-                "operator": "1" if token is None else "",
+                "operator": operator_word(operator) if token is None else "",
                 "ttl_ms": ttl_ms,
                 "grace_ms": EXPIRY_GRACE_MS,
             },

@@ -318,3 +318,18 @@ def test_json_is_on_every_command_that_reads() -> None:
 
     for function in (ps.ps, show.show, logs.logs, top.top, doctor.doctor, admission.status):
         assert "--json" in str(function.__annotations__.values()) or "Json" in str(function.__annotations__), function
+
+
+@covers("W6")
+async def test_the_timeline_names_the_operator_who_acted(store: TaskStore, commands: Commands) -> None:
+    """Answer, cancel, extend and retry; its caller reads only that it was an operator."""
+    asks, failed = await parked(store), await ended(store, Status.FAILED)
+    await commands.run("extend", asks.task_id, "--by", "1d")
+    await commands.run("answer", asks.task_id, "--decline")
+    await commands.run("cancel", asks.task_id)
+    fresh = (await commands.run("retry", failed.task_id, "--json")).json["id"]
+    for task_id, events in ((asks.task_id, "extend answer cancel"), (failed.task_id, "retried"), (fresh, "retried")):
+        told = {entry["what"]: entry for entry in (await commands.run("logs", task_id, "--json")).json["entries"]}
+        for event in events.split():
+            assert (told[event]["by"], told[event]["operator"]) == ("operator", "olga"), event
+    assert "answer: by operator olga: sure" in (await commands.run("logs", asks.task_id)).out

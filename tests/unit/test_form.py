@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from mcptasks.answers import checked
-from mcptasks.cli.form import NotThat, fill, value_of
+from mcptasks.cli.form import fill
+from mcptasks.forms import NotThat, value_of
 
 SIZES: Final = {"type": "string", "enum": ["s", "m", "10"], "enumNames": ["Small", "Medium", "Ten"]}
 TITLED: Final = {"type": "string", "oneOf": [{"const": "eu", "title": "Europe"}, {"const": "us", "title": "America"}]}

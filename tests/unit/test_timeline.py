@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+import pytest
+
+from mcptasks.actors import operator_word, read_actor
 from mcptasks.model import Reason, Record, Status
 from mcptasks.observe.timeline import Timeline, timeline_of
 from mcptasks.store.timeline import Noted
@@ -30,6 +33,8 @@ NOTED: Final = [
     Noted(at_ms=6_600, what="log", text='{"level":"info","text":"x"}'),
     Noted(at_ms=6_550, what="note", text='{"text":"x","data":[1]}'),
     Noted(at_ms=6_700, what="cancel", words=("operator",), text="Moving house"),
+    Noted(at_ms=6_710, what="cancel", words=("operator=olga%20o%27hara",), text="Moving house"),
+    Noted(at_ms=6_720, what="retried", words=("as", "HaNMe1Ys", "operator=olga")),
     Noted(at_ms=6_800, what="of a later version", words=("1",)),
 ]
 
@@ -59,7 +64,9 @@ def test_record_and_entries_become_one_timeline_in_the_order_of_time() -> None:
     ]
     assert [what for what, _ in about[15:19]] == ["extend", "note", "log", "cancel"]
     assert about[8] == ("artifact", {"name": "a b.csv", "size": 11}) and about[6][1] == {"run": 2, "attempt": 1}
-    assert about[19] == ("of a later version", {}) and found.omitted == 17
+    assert about[19] == ("cancel", {"by": "operator", "operator": "olga o'hara", "why": "Moving house"})
+    assert about[20] == ("retried", {"as": "HaNMe1Ys", "by": "operator", "operator": "olga"})
+    assert about[21] == ("of a later version", {}) and found.omitted == 17
 
 
 @covers("W6")
@@ -85,3 +92,22 @@ def test_a_line_is_for_people() -> None:
     assert lines[4] == "1970-01-01T00:00:03.600Z park"
     rude = Noted(at_ms=2_000, what="note", text=json.dumps({"text": "a\n\x1b[2J"}))
     assert str(timeline_of(record(), [rude], {}).entries[1])[25:] == 'note: text "a\\n\\u001b[2J"'
+
+
+@covers("W6")
+def test_its_caller_reads_that_an_operator_acted_and_not_who() -> None:
+    """Names of people, as those of hosts, are the operators' own business."""
+    found = timeline_of(record(), NOTED, {}).for_owner()
+    assert not any({"operator", "worker"} & entry.about.keys() for entry in found)
+    assert {"by": "operator", "why": "Moving house"} in [entry.about for entry in found]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "olga", "Olga O'Hara", "o=l\ng a", "\U0001f511 \u00fc@example.com", "half \ud83d"]
+)
+def test_an_operators_name_is_one_word_that_reads_back(name: str) -> None:
+    """Words of an entry stand between blanks, whatever somebody calls themselves."""
+    word = operator_word(name)
+    assert len(word.split()) == 1 and word.isascii()
+    assert read_actor(word) == ("operator", name.replace("\ud83d", "?"))
+    assert len(read_actor(operator_word("x" * 500))[1]) == 80

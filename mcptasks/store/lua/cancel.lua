@@ -3,12 +3,14 @@
 -- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, owner, operator, wakes, message, said
 -- RETURNS: CANCELLED | REQUESTED | FINISHED | GONE | NEWER schema
+--
+-- operator: the word of the operator who cancels, as the timeline has it; '' it is the caller
 
 local r = redis.call('HMGET', task, 'owner', 'status', 'held', 'v')
-if not r[1] or r[1] ~= owner and operator ~= '1' then return {'GONE'} end
+if not r[1] or r[1] ~= owner and operator == '' then return {'GONE'} end
 if too_new(r[4]) then return {'NEWER', r[4]} end
 if TERMINAL[r[2]] then return {'FINISHED'} end
-local by = operator == '1' and 'operator' or 'client'
+local by = operator ~= '' and operator or 'client'
 if r[2] == 'running' or r[3] == '1' then
   -- The flag outlives every process: the lease renewal reads it when nobody heard the publish.
   if redis.call('HSETNX', task, 'cancel', '1') == 1 then

@@ -4,8 +4,10 @@
 -- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
 -- ARGV: task_id, token, operator, ttl_ms, grace_ms
 -- RETURNS: EXTENDED until_ms | KEPT until_ms | UNLIMITED | STALE | TERMINAL | GONE | NEWER schema
+--
+-- operator: the word of the operator who extends, as the timeline has it; '' it is the run with the token
 
-local no = operator ~= '1' and refused(task, token)
+local no = operator == '' and refused(task, token)
 if no then return {no} end
 local r = redis.call('HMGET', task, 'status', 'created', 'ttl', 'expires', 'gone', 'v', 'idem', 'artifacts')
 if not r[1] then return {'GONE'} end
@@ -15,7 +17,7 @@ local ended = TERMINAL[r[1]]
 local stands, wanted = tonumber(ended and r[5] or r[4]), now + tonumber(ttl_ms)
 if wanted <= stands then return {'KEPT', int(stands)} end
 
-note(task, 'extend', operator == '1' and 'operator' or 'tool', int(wanted))
+note(task, 'extend', operator ~= '' and operator or 'tool', int(wanted))
 local gone = int(wanted)
 if not ended then
   local ttl = wanted - tonumber(r[2])
