@@ -42,7 +42,8 @@ lint: setup ## ruff and the layers
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
-docs: setup ## The pages of docs/, built strictly into build/site
+docs: setup ## The pages of docs/: those made from the code, and the site, strictly, into build/site
+	$(BIN)/python -m tests.docs.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 types: setup ## pyright, strict

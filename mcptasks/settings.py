@@ -70,14 +70,15 @@ class Settings(BaseSettings):
 
     #: How long a task stays readable after its creation, and again after its end.
     ttl_ms: Milliseconds = 24 * 3_600_000
-    #: What clients are told to wait between polls while things move ...
+    #: What clients are told to wait between polls while things move.
     poll_ms: Milliseconds = 1_000
-    #: ... and while the task waits for a person.
+    #: What clients are told to wait between polls while the task waits for a person.
     poll_parked_ms: Milliseconds = 5_000
 
     #: A run that is not renewed for this long is taken for dead.
     lease_ms: Milliseconds = 15_000
-    #: Three renewals fit into a lease, so that one lost packet does not cost a run.
+    #: How often a worker renews the leases of its runs. At most half a lease; by default three fit into one, so that one
+    #: lost packet does not cost a run.
     renew_ms: Milliseconds = 5_000
     #: How often the one active sweeper looks for what is overdue.
     sweep_ms: Milliseconds = 2_000
@@ -95,19 +96,23 @@ class Settings(BaseSettings):
         *(10_000, 30_000, 30_000, 60_000, 60_000),
     )
 
+    #: The largest arguments of a call, as JSON; a call with larger ones is refused.
     arguments_max: int = Field(default=1 * MIB, gt=0)
     #: The largest result that a tool may return, and a step, wherever it is kept; one that is larger is an error.
     result_max: int = Field(default=16 * MIB, gt=0)
     #: The largest result that is kept in the store itself. What is over it becomes a file with the artifacts.
     result_inline_max: int = Field(default=256 * KIB, gt=0)
+    #: The largest answer to one question, as JSON.
     answer_max: int = Field(default=256 * KIB, gt=0)
+    #: How many questions a task may have open at a time; the run that asks one more fails.
     questions_max: int = Field(default=64, gt=0)
 
     #: Where artifacts and large results are: a folder, or any URL that fsspec knows ("s3://bucket/mcptasks"). Workers
     #: and servers must all reach the same place.
     artifacts_url: str = ".mcptasks/artifacts"
-    #: Of one artifact, and of all that one task keeps at a time.
+    #: The largest artifact.
     artifact_max: int = Field(default=1 * GIB, gt=0)
+    #: What all artifacts that one task keeps at a time may take.
     artifacts_total_max: int = Field(default=4 * GIB, gt=0)
     #: How many artifacts one task may have.
     artifacts_max: int = Field(default=100, gt=0)

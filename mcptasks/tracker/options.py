@@ -20,9 +20,9 @@ class TrackOptions(BaseSettings):
 
     #: The `mcpServers` file; empty: none.
     servers: str = ""
-    #: How long a task is kept after its end ...
+    #: How long a task is kept after its end.
     ttl_ms: Milliseconds = 7 * 86_400_000
-    #: ... and after its last poll before that: nothing forgets a live task but a fleet that stood still for so long.
+    #: How long a task is kept after its last poll: nothing forgets a live task but a fleet that stood still for so long.
     live_ms: Milliseconds = 30 * 86_400_000
     #: What one call to a server may take, and as long may a submit wait for its turn.
     call_ms: Milliseconds = 30_000
@@ -33,8 +33,9 @@ class TrackOptions(BaseSettings):
     intent_ms: Milliseconds = 90_000
     #: How long a submit that fails waits for its remote task to be cancelled; that goes on in the background then.
     compensation_ms: Milliseconds = 5_000
-    #: Polls at once in one process, and of one server among them.
+    #: Polls at once in one process.
     polls: int = Field(default=256, gt=0)
+    #: Polls at once of one server, in one process.
     polls_per_server: int = Field(default=64, gt=0)
     #: Events at once in one process, per consumer.
     deliveries: int = Field(default=64, gt=0)

@@ -1,0 +1,45 @@
+"""Every code block of README.md and docs/ does what its page says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcptasks.settings import Settings
+from tests.docs.blocks import Page
+from tests.docs.pages import DOCS, ROOT
+from tests.docs.shell import Shell, unknown_variables
+from tests.support.command import Commands, environment
+
+#: Decisions are a record of what was, not of what is.
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if path.name != "decisions.md")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Commands, settings: Settings) -> Path:
+    """Where the page's reader sits: a folder of their own, in which Python finds their files, and a store."""
+    commands.env(environment(settings))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_the_blocks_of_a_page_run(page: Path, folder: Path, commands: Commands) -> None:
+    before = set(sys.modules)
+    try:
+        shown = Page(page, folder, Shell(commands))
+        assert shown.languages() <= shown.known, "a block in a language that nobody looks at"
+        await shown.run()
+    finally:
+        for name in set(sys.modules) - before:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_no_variable_that_nothing_reads(page: Path) -> None:
+    assert unknown_variables(page.read_text()) == set()

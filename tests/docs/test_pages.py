@@ -1,0 +1,45 @@
+"""The pages that are made from the code are fresh, and the site builds strictly, out of what is here alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import COMMAND, ROOT, made, straight_path
+from tests.docs.pages.settings_page import names
+
+
+@pytest.mark.parametrize("path", made(), ids=lambda path: path.name)
+def test_a_page_made_from_the_code_is_fresh(path: Path) -> None:
+    assert path.read_text() == made()[path], f"make it anew: {COMMAND}"
+
+
+def test_every_variable_that_the_code_names_is_on_the_settings_page() -> None:
+    """`MCPTASKS_SAMPLES_*` is the sample tools' own."""
+    text = "\n".join(path.read_text() for path in (ROOT / "mcptasks").rglob("*.py"))
+    found = set(re.findall(r"MCPTASKS_[A-Z][A-Z_]*[A-Z]", text))
+    assert {name for name in found if not name.startswith("MCPTASKS_SAMPLES")} - names() <= {"MCPTASKS_TRACK"}
+
+
+def test_the_picture_names_only_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = straight_path.STEPS[0]
+    monkeypatch.setattr(straight_path, "STEPS", (drawn._replace(code="dispatch:Publisher.sent"),))
+    with pytest.raises(AttributeError):
+        straight_path.picture()
+    monkeypatch.setattr(straight_path, "STEPS", (drawn._replace(script="created"),))
+    with pytest.raises(KeyError):
+        straight_path.picture()
+
+
+def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(
+        command, cwd=ROOT, env={"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    loaded = re.compile(r"<(?:script|img|iframe)[^>]* src=\"?https?:|<link[^>]* rel=\"?stylesheet[^>]* href=\"?https?:")
+    assert [page.name for page in tmp_path.rglob("*.html") if loaded.search(page.read_text())] == []
