@@ -4,11 +4,11 @@
     ...
     -->
 
-- **python** is run, with `await` where it stands. A block that begins with `# name.py` becomes that file in the page's folder,
-  and is imported; of a `# test_name.py` the tests are run. The address of a server in a page is that of `served`, where the
-  page's hidden code has set it to a server in this process. `world = await stack.enter_async_context(...)` is closed at the end.
-- **sh** and **console**: words of `mcptasks` must be words of the command line, those that only look are run; a `make` target,
-  an extra of `pip install`, a variable `MCPTASKS_*` must exist.
+- **python** is run, with `await` where it stands. A block that begins with `# name.py` becomes that file in the page's
+  folder, and is imported; of a `# test_name.py` the tests are run. The address of a server in a page is `served`,
+  where the page's hidden code has set it to a server in this process. What enters `stack` is closed at the end.
+- **sh** and **console**: words of `mcptasks` must be words of the command line, those that only look are run; a `make`
+  target, an extra of `pip install`, a variable `MCPTASKS_*` must exist.
 - **json**, **yaml**, **toml**, **ini** are parsed. **text** is what programs print, and is left alone.
 
 `<!-- skip: next "why" -->` before a block leaves it out.
@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import configparser
 import inspect
 import json
@@ -46,13 +47,13 @@ class Page:
     def __init__(self, path: Path, folder: Path, shell: Shell) -> None:
         self._folder, self._shell = folder, shell
         self._waiting: Any = None
-        kinds: dict[str, Callable[[Example], None]] = {
+        kinds: dict[str, Callable[[Example], Any]] = {
             "python": self._python,
             "sh": self._commands,
             "console": self._session,
             "json": lambda one: json.loads(str(one.parsed)),
-            "yaml": lambda one: list(yaml.safe_load_all(str(one.parsed))) and None,
-            "toml": lambda one: tomllib.loads(str(one.parsed)) and None,
+            "yaml": lambda one: list(yaml.safe_load_all(str(one.parsed))),
+            "toml": lambda one: tomllib.loads(str(one.parsed)),
             "ini": lambda one: configparser.ConfigParser(interpolation=None).read_string(str(one.parsed)),
             "text": lambda one: None,
         }
@@ -74,10 +75,11 @@ class Page:
         """All blocks have been run, and what they opened is closed; returns how many there were.
 
         Raises:
+            TimeoutError: the page takes over half a minute.
             Exception: what a block raises; its traceback names the page and the line.
         """
         count = 0
-        async with AsyncExitStack() as stack:
+        async with asyncio.timeout(30), AsyncExitStack() as stack:
             self._document.namespace["stack"] = stack
             self._document.namespace["__name__"] = "page"
             for example in self._document.examples():

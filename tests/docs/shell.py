@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,8 +47,7 @@ class Shell:
             AssertionError: one is not; the message has the line.
         """
         for line in "\n".join(lines).replace("\\\n", " ").splitlines():
-            for part in re.split(r"&&|\|\||;| \| ", re.sub(r"(^|\s)#.*", "", line)):
-                words = shlex.split(part)
+            for words in _commands(line):
                 while words and (words[0] in ("export", "exec", "sudo", "flock") or _ASSIGNED.fullmatch(words[0])):
                     del words[0]
                 await self._one(words, line)
@@ -56,7 +55,6 @@ class Shell:
     async def _one(self, words: list[str], line: str) -> None:
         match words:
             case [program, *rest] if program.endswith("mcptasks"):
-                rest = rest[: rest.index("&")] if "&" in rest else rest
                 _parse(rest, line)
                 if any(rest[: len(some)] == some for some in _RUN) and not _ENDLESS & set(rest):
                     ended = await self._commands.run(*rest)
@@ -76,20 +74,33 @@ class Shell:
             assert not missing, f"{line}: no extra {missing}"
 
 
+def _commands(line: str) -> Iterator[list[str]]:
+    """The commands of a line, each as its words."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, command = True, list[str]()
+    for word in lexer:
+        if set(word) <= set("&|;()"):
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
+
+
 def _parse(words: list[str], line: str) -> None:
     """The command line takes these words."""
     command: Any = get_command(app)
-    context: click.Context | None = None
+    parent: click.Context | None = None
     try:
         while True:
-            context = command.make_context(command.name or "mcptasks", list(words), parent=context)
+            context: Any = command.make_context(command.name or "mcptasks", list(words), parent=parent)
             if not isinstance(command, click.Group):
                 return
             # What click itself takes them from.
-            rest = [*context._protected_args, *context.args]  # pyright: ignore[reportPrivateUsage]
+            rest = [*context._protected_args, *context.args]
             if not rest:
                 return
-            _, command, words = command.resolve_command(context, rest)
+            parent, (_, command, words) = context, command.resolve_command(context, rest)
     except click.exceptions.Exit:
         return
     except click.UsageError as wrong:

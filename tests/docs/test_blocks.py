@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -14,16 +17,18 @@ from tests.docs.shell import Shell, unknown_variables
 from tests.support.command import Commands, environment
 
 #: Decisions are a record of what was, not of what is.
-PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if path.name != "decisions.md")]
+PAGES = sorted(path for path in DOCS.glob("*.md") if path.name != "decisions.md")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Commands, settings: Settings) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Commands, settings: Settings) -> Generator[Path]:
     """Where the page's reader sits: a folder of their own, in which Python finds their files, and a store."""
     commands.env(environment(settings))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    # What the page's own code sets is gone with it.
+    with mock.patch.dict(os.environ):
+        yield tmp_path
 
 
 @pytest.mark.anyio

@@ -57,7 +57,7 @@ _CLASSES: Final = {
 
 #: What is read from the environment without a settings class.
 OTHERS: Final = {
-    "MCPTASKS_OPERATOR": "Who an operator's command says did it, in the reasons of cancels and in timelines; else the login.",
+    "MCPTASKS_OPERATOR": "Who an operator's command says did it, in reasons and timelines; else the login.",
 }
 
 _HEAD: Final = """\
@@ -65,9 +65,9 @@ _HEAD: Final = """\
 
 <!-- Generated from the settings classes by `make docs`; do not edit. -->
 
-Here you find every variable that mcptasks reads: its type, its default, its range, and which process it matters to. They are
-read once, when a process makes its `Tasks()` (or `Tracker`), and none changes while it runs. A value that cannot be read, or two
-that contradict each other, end the process at its start with exit code 2 and the variable's name.
+Here you find every variable that mcptasks reads: its type, its default, its range, and who reads it. They
+are read once, when a process makes its `Tasks()` (or `Tracker`), and none changes while it runs. A value that cannot be
+read, or two that contradict each other, end a command with exit code 2 and the variable's name.
 
 - A **duration** is milliseconds as a whole number, or text with a unit: `500ms`, `90s`, `15m`, `24h`, `7d`, `1h30m`.
 - **Bytes** are a whole number.
@@ -118,7 +118,7 @@ def _class(cls: type[BaseSettings]) -> Iterator[str]:
     first = True
     for name, field in cls.model_fields.items():
         if cls is Settings and name in _PARTS:
-            yield from ("" if not first else "", f"## {_PARTS[name]}", "")
+            yield from ("", f"## {_PARTS[name]}", "")
             first = True
         if first:
             yield from ("| variable | type | default | range | read by | what it does |", "|---|---|---|---|---|---|")
