@@ -77,8 +77,8 @@ class Settings(BaseSettings):
 
     #: A run that is not renewed for this long is taken for dead.
     lease_ms: Milliseconds = 15_000
-    #: How often a worker renews the leases of its runs. At most half a lease; by default three fit into one, so that one
-    #: lost packet does not cost a run.
+    #: How often a worker renews the leases of its runs. At most half a lease; by default three fit into one, so that
+    #: one lost packet does not cost a run.
     renew_ms: Milliseconds = 5_000
     #: How often the one active sweeper looks for what is overdue.
     sweep_ms: Milliseconds = 2_000

@@ -22,7 +22,7 @@ class TrackOptions(BaseSettings):
     servers: str = ""
     #: How long a task is kept after its end.
     ttl_ms: Milliseconds = 7 * 86_400_000
-    #: How long a task is kept after its last poll: nothing forgets a live task but a fleet that stood still for so long.
+    #: How long a task is kept after its last poll: only a fleet that stood still so long forgets a live one.
     live_ms: Milliseconds = 30 * 86_400_000
     #: What one call to a server may take, and as long may a submit wait for its turn.
     call_ms: Milliseconds = 30_000

@@ -12,7 +12,7 @@ import pytest
 
 from mcptasks.settings import Settings
 from tests.docs.blocks import Page
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS
 from tests.docs.shell import Shell, unknown_variables
 from tests.support.command import Commands, environment
 
