@@ -67,6 +67,8 @@ def about(entry: Entry) -> str:
             return f"{_by(entry)}: {', '.join(told['keys'])}"
         case "cancel":
             return ": ".join([_by(entry), *([told["why"]] if "why" in told else [])])
+        case "retry":
+            return f"number {told['number']}, in {span(told['delayMs'])}: {told['message']}"
         case "log" | "note":
             level = f"{told['level']}: " if "level" in told else ""
             data = f" {json.dumps(told['data'])}" if "data" in told else ""

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mcptasks.cli.shared_store import running_on
+from mcptasks.errors import MCPTasksError
 from mcptasks.model import Status
 from mcptasks.operations import Operations
 from mcptasks.settings import Settings
@@ -22,7 +23,30 @@ from mcptasks.shown import plain
 T = TypeVar("T")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's id, or its beginning (at least 4 characters).")]
+
+
+def _ids(incomplete: str) -> list[tuple[str, str]]:
+    """For the shell's Tab: the newest tasks of that beginning, unfinished ones if there are, and what they are."""
+
+    async def begins(fleet: Operations) -> list[tuple[str, str]]:
+        for statuses in (UNFINISHED, tuple(Status)):
+            page = await fleet.page(statuses=statuses, limit=_COMPLETED)
+            if found := [task for task in page.tasks if task.task_id.startswith(incomplete)]:
+                return [(task.task_id, f"{plain(task.tool, 40)}, {task.status}") for task in found]
+        return []
+
+    try:
+        return on_fleet(begins)
+    except MCPTasksError:  # a Tab is no place for it; the command itself tells
+        return []
+
+
+TaskId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The task's id, or its beginning (at least 4 characters).", autocompletion=_ids),
+]
+
+UNFINISHED: Final = tuple(status for status in Status if not status.terminal)
 
 STYLES: Final = {
     Status.QUEUED: "",
@@ -34,6 +58,9 @@ STYLES: Final = {
     Status.FAILED: "red",
     Status.CANCELLED: "dim",
 }
+
+#: The newest so many are offered at a Tab.
+_COMPLETED: Final = 100
 
 #: Of what is read by `grep` and the like.
 _PIPE_WIDTH: Final = 200

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from mcptasks.cli.operating import Json, console, on_fleet, print_json
+from mcptasks.cli.operating import UNFINISHED, Json, console, on_fleet, print_json
 from mcptasks.cli.task_table import as_json, table
 from mcptasks.errors import ConfigurationError, StoreUnavailable
 from mcptasks.model import Status
@@ -21,8 +21,6 @@ from mcptasks.operations import Operations
 from mcptasks.scope import PAGE_MAX
 from mcptasks.store.lists import Summary
 from mcptasks.times import iso
-
-_UNFINISHED: Final = tuple(status for status in Status if not status.terminal)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def ps(
     as_json_: Json = False,
 ) -> None:
     """List tasks, newest first: the unfinished ones, unless --all or --status says otherwise."""
-    choice = Choice(status or (tuple(Status) if everything else _UNFINISHED), tool, owner, limit)
+    choice = Choice(status or (tuple(Status) if everything else UNFINISHED), tool, owner, limit)
     screen = console()
     if watch:
         if as_json_ or not screen.is_terminal:

@@ -17,6 +17,7 @@ from mcptasks.cli.task_table import progress_json
 from mcptasks.links import Artifact
 from mcptasks.model import Record, label
 from mcptasks.observe.timeline import Timeline
+from mcptasks.observe.waiting import waits_for
 from mcptasks.operations import Operations
 from mcptasks.shown import note_of, plain, plain_lines, span
 from mcptasks.store.registry import WorkerPulse
@@ -34,6 +35,8 @@ class Known:
     artifacts: list[Artifact]
     #: The worker that has it, if that lives.
     worker: WorkerPulse | None
+    #: Why it does not run, where that is unusual.
+    waits_for: str | None
     timeline: Timeline
     now_ms: int
 
@@ -61,10 +64,11 @@ def show(
 async def _look(fleet: Operations, task: str) -> Known:
     record = await fleet.read(task)
     artifacts = await fleet.artifacts(record.task_id) if record.artifacts else []
-    workers = await fleet.workers() if record.worker else {}
+    workers = {} if record.status.terminal else await fleet.workers()
     # The record names the process, too, behind the node: "worker1@box:1412".
     pulse = workers.get((record.worker or "").rpartition(":")[0])
-    return Known(record, artifacts, pulse, await fleet.timeline(record.task_id), await fleet.now_ms())
+    timeline = await fleet.timeline(record.task_id)
+    return Known(record, artifacts, pulse, waits_for(record, workers), timeline, await fleet.now_ms())
 
 
 def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
@@ -85,6 +89,7 @@ def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
         "max_attempts": task.max_attempts,
         "cancel_requested": task.cancel_requested,
         "queue": task.queue,
+        "waits_for": known.waits_for,
         "version": task.version,
         "worker": task.worker,
         "runs_on": where,
@@ -125,6 +130,7 @@ def _facts(known: Known) -> Table:
     fact("kept", _kept(task, known.now_ms))
     fact("attempt", f"{task.attempt} of {task.max_attempts}")
     fact("queue", plain(task.queue))
+    fact("waits for", Text(plain(known.waits_for or ""), "bold yellow"))
     fact("worker", _where(known))
     if task.error is not None:
         fact("error", Text(f"{task.error.get('code')}: {plain(str(task.error.get('message', '')))}", "red"))

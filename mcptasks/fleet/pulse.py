@@ -100,6 +100,7 @@ class Pulse:
                 stuck=self._portal.leftovers,
                 held_by=self._portal.keeper.held_by,
                 artifacts=self._store.files.where,
+                queues=self._queues,
             )
             await self._store.report(self._name, pulse)
         except StoreUnavailable as exc:

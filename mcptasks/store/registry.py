@@ -38,12 +38,16 @@ class WorkerPulse:
     held_by: str = ""
     #: Where it keeps artifacts.
     artifacts: str = ""
+    #: Those it takes messages from; empty: it does not say.
+    queues: tuple[str, ...] = ()
 
 
 def read_pulse(entry: Mapping[str, Any]) -> WorkerPulse:
     """The entry, without what a newer worker says besides."""
     known = {one.name for one in fields(WorkerPulse)}
-    return WorkerPulse(**{name: value for name, value in entry.items() if name in known})
+    said: dict[str, Any] = {name: value for name, value in entry.items() if name in known}
+    said["queues"] = tuple(said.get("queues", ()))  # JSON has lists only
+    return WorkerPulse(**said)
 
 
 class RegistryTransitions(Transitions):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+import anyio
 import pytest
 
 from mcptasks.model import Status, label, new_task_id
 from mcptasks.policy import Policy
+from mcptasks.settings import Settings
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.store import TaskStore
 from tests.requirements import covers
-from tests.support.command import Commands
+from tests.support.command import Commands, environment
 from tests.support.peek import Peek
 from tests.support.tasks import (
     TERMINAL,
@@ -333,3 +338,22 @@ async def test_the_timeline_names_the_operator_who_acted(store: TaskStore, comma
         for event in events.split():
             assert (told[event]["by"], told[event]["operator"]) == ("operator", "olga"), event
     assert "answer: by operator olga: sure" in (await commands.run("logs", asks.task_id)).out
+
+
+# ------------------------------------------------------------------------------------------------ Tab
+
+
+async def test_tab_completes_ids_of_tasks_that_are_unfinished_first(store: TaskStore, settings: Settings) -> None:
+    """With what each is; where none of that beginning is unfinished, those that have ended."""
+    live, over = await queued(store), (await ended(store)).task_id
+    program = Path(sys.executable).with_name("mcptasks")  # it is by its name that a shell asks
+
+    async def tab(*words: str) -> str:
+        asked = {"_MCPTASKS_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": " ".join(("mcptasks", *words))}
+        done = await anyio.run_process([program], env=os.environ | environment(settings) | asked, check=False)
+        return done.stdout.decode()
+
+    found = await tab("show ")
+    assert live in found and "report, queued" in found and over not in found
+    assert over in await tab("logs", over[:5])
+    assert live not in await tab("cancel", "zzzz")

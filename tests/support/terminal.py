@@ -55,7 +55,10 @@ class Terminal:
             assert self._process.poll() is None or text in self.screen(), f"it ended without {text!r}:\n{shown}"
             return None
 
-        return wait_until(seen, description=f"the screen says {text!r}")
+        try:
+            return wait_until(seen, description=f"the screen says {text!r}")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; it says:\n{self.screen()}") from None
 
     def type(self, text: str) -> None:
         """A person typed this, and Return."""
