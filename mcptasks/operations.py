@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from types import TracebackType
@@ -78,9 +78,27 @@ class Operations(Scope):
         tool: str | None = None,
         limit: int = PAGE,
         cursor: str | None = None,
+        looks: int | None = None,
     ) -> Page:
-        """As `Scope.page`: of everybody's tasks, or of that owner's."""
-        return await self._store.page(owner, statuses=statuses, tool=tool, limit=size(limit), cursor=cursor)
+        """As `Scope.page`: of everybody's tasks, or of that owner's.
+
+        `looks` bounds how many tasks are looked at for it, in thousands; then a page may have fewer, or none.
+        """
+        return await self._store.page(
+            owner, statuses=statuses, tool=tool, limit=size(limit), cursor=cursor, looks=looks
+        )
+
+    def listen(self, hear: Callable[[], None]) -> None:
+        """`hear` is called whenever some task has changed so that its caller could see it. It must not raise or wait.
+
+        That a task was created, or has a worker now, is not heard of. What was missed while the store was away is one
+        call.
+        """
+        self._store.watch.listen(hear)
+
+    def leave(self, hear: Callable[[], None]) -> None:
+        """`hear` is not called any more."""
+        self._store.watch.leave(hear)
 
     async def count(self, tool: str | None = None, *, owner: str | None = None) -> Counts:
         """How many tasks there are in each status: of all tools or of one, of everybody or of one owner.

@@ -34,6 +34,7 @@ _COMMANDS: Final = {
     "extend": "extend:extend",
     "purge": "purge:purge",
     "top": "top:top",
+    "console": "console:console",
     "drain": "drain:drain",
     "admission": "admission:app",
     "track": "track:app",

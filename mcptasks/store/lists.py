@@ -135,11 +135,13 @@ class ListTransitions(Transitions):
         statuses: Collection[Status] = tuple(Status),
         limit: int,
         cursor: str | None = None,
+        looks: int | None = None,
     ) -> Page:
         """Up to `limit` tasks, newest first, that follow the cursor, or the newest.
 
         A task that is created meanwhile changes nothing in the pages that follow; one that changes its status may enter
-        or leave those of a status.
+        or leave those of a status. With `looks` a page ends early, once so many tasks were looked at for it
+        (in thousands), however few it has.
 
         Raises:
             BadCursor: it is none of ours.
@@ -149,7 +151,7 @@ class ListTransitions(Transitions):
             return Page([], None)
         listed = self._list(owner, tool)
         tasks: list[Summary] = []
-        newer = 0
+        newer = looked = 0
         while True:
             reply = await self.run_script(
                 "page",
@@ -171,7 +173,8 @@ class ListTransitions(Transitions):
             if reply[0] == "END":
                 return Page(tasks, None, newer)
             place = Place(int(reply[3]), reply[4])
-            if len(tasks) == limit:
+            looked += _LOOKS
+            if len(tasks) == limit or (looks is not None and looked >= looks):
                 return Page(tasks, place.cursor(), newer)
 
     async def count(self, owner: str | None, tool: str | None = None) -> Counts:

@@ -19,6 +19,7 @@ from mcptasks.store.retrying import RetryTransitions
 from mcptasks.store.runs import RunTransitions
 from mcptasks.store.timeline import TimelineTransitions
 from mcptasks.store.upkeep import UpkeepTransitions
+from mcptasks.store.watch import Watch
 
 
 class TaskStore(
@@ -39,6 +40,8 @@ class TaskStore(
         super().__init__(settings)
         #: For those who want to know when a task has changed.
         self.changes = Changes(settings, self.keys, self.connection)
+        #: For those who want to know when any task has.
+        self.watch = Watch(settings, self.keys, self.connection)
         #: The bytes of artifacts and large results.
         self.files = Files(settings.artifacts_url, self.seal)
 
@@ -46,5 +49,6 @@ class TaskStore(
         """The running loop's connections are closed."""
         try:
             await self.changes.aclose()
+            await self.watch.aclose()
         finally:
             await self.connection.aclose()

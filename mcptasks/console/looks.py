@@ -1,0 +1,198 @@
+"""What the pages show, read from the store: a list of tasks, one task, the inbox, the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from mcptasks.console.questions import Asked, asked
+from mcptasks.errors import SchemaTooNew, Sealed, UnknownTask
+from mcptasks.links import Artifact
+from mcptasks.model import Record, Status
+from mcptasks.observe.timeline import Timeline
+from mcptasks.operations import Operations
+from mcptasks.store.lists import Counts, Summary
+from mcptasks.store.registry import WorkerPulse
+
+#: Tasks with open questions on one page of the inbox: each is read by itself.
+INBOX: Final = 20
+#: How many unfinished tasks one look at a list goes through for those that it wants, a thousand in a millisecond.
+LOOKS: Final = 20_000
+#: Numbers of the whole fleet are so old at most, unless counting takes long: then at most this part of the time.
+_COUNTED_S: Final = 1.0
+_SHARE: Final = 20
+
+UNFINISHED: Final = tuple(status for status in Status if not status.terminal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which tasks a list is to show, as its address says it."""
+
+    status: Status | None = None
+    #: Those that have ended, too.
+    everything: bool = False
+    tool: str = ""
+    owner: str = ""
+    after: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Wanted:
+        """What the address says; what it says wrong counts as not said."""
+        name = query.get("status", "")
+        return cls(
+            status=next((one for one in Status if one == name), None),
+            everything=name == "all",
+            tool=query.get("tool", "")[:200],
+            owner=query.get("owner", "")[:500],
+            after=query.get("after", "")[:60],
+        )
+
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        """Those that are wanted."""
+        return (self.status,) if self.status else tuple(Status) if self.everything else UNFINISHED
+
+    def query(self, **other: str) -> str:
+        """The address of the same list, or of one that differs in this."""
+        status = str(self.status or ("all" if self.everything else ""))
+        said = {"status": status, "tool": self.tool, "owner": self.owner, "after": ""} | other
+        text = urlencode({name: value for name, value in said.items() if value})
+        return f"?{text}" if text else ""
+
+    @property
+    def here(self) -> str:
+        """The address of this very page of the list."""
+        return self.query(after=self.after)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """What every page says of the fleet."""
+
+    counts: Counts
+    #: Why new tasks are refused; None: they are not.
+    closed: str | None
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """One page of a list."""
+
+    wanted: Wanted
+    tasks: list[Summary]
+    #: The cursor of the next page; None: there is none.
+    more: str | None
+    #: Tasks in between that a newer mcptasks wrote.
+    newer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """One task with all that is known of it."""
+
+    task: Record
+    timeline: Timeline
+    artifacts: list[Artifact]
+    worker: WorkerPulse | None
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inbox:
+    """Open questions, the newest tasks' first."""
+
+    questions: list[Asked]
+    more: str | None
+    #: Tasks that ask something that cannot be read here.
+    unreadable: int
+
+
+class Looks:
+    """Reads what the pages show. The numbers of the fleet are counted once for all who look at the same time."""
+
+    def __init__(self, fleet: Operations, page: int) -> None:
+        self._fleet, self._page = fleet, page
+        self._counts: Counts | None = None
+        self._again_s = 0.0
+        self._counting = asyncio.Lock()
+
+    async def fleet(self) -> Fleet:
+        """The whole fleet."""
+        closed, now_ms = await asyncio.gather(self._fleet.admission(), self._fleet.now_ms())
+        return Fleet(counts=await self.counts(), closed=closed, now_ms=now_ms)
+
+    async def counts(self) -> Counts:
+        """How many tasks there are in each status, a moment ago."""
+        async with self._counting:
+            began = time.monotonic()
+            if self._counts is None or began >= self._again_s:
+                self._counts = await self._fleet.count()
+                took = time.monotonic() - began
+                self._again_s = time.monotonic() + max(_COUNTED_S, _SHARE * took)
+            return self._counts
+
+    async def list(self, wanted: Wanted) -> Listed:
+        """One page.
+
+        Raises:
+            BadCursor: `wanted.after` is no cursor.
+        """
+        page = await self._fleet.page(
+            statuses=wanted.statuses,
+            tool=wanted.tool or None,
+            owner=wanted.owner or None,
+            limit=self._page,
+            cursor=wanted.after or None,
+            looks=LOOKS,
+        )
+        return Listed(wanted=wanted, tasks=page.tasks, more=page.cursor, newer=page.newer)
+
+    async def task(self, name: str) -> Known:
+        """The task whose id begins so.
+
+        Raises:
+            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `Operations.read`.
+        """
+        record = await self._fleet.read(name)
+        task_id = record.task_id
+        timeline, now_ms = await asyncio.gather(self._fleet.timeline(task_id), self._fleet.now_ms())
+        artifacts = await self._fleet.artifacts(task_id) if record.artifacts else []
+        workers = await self._fleet.workers() if record.worker else {}
+        # The record names the process, too, behind the node: "worker1@box:1412".
+        pulse = workers.get((record.worker or "").rpartition(":")[0])
+        return Known(task=record, timeline=timeline, artifacts=artifacts, worker=pulse, now_ms=now_ms)
+
+    async def inbox(self, after: str = "") -> Inbox:
+        """One page of open questions.
+
+        Raises:
+            BadCursor: `after` is no cursor.
+        """
+        page = await self._fleet.page(statuses=(Status.PARKED,), limit=INBOX, cursor=after or None, looks=LOOKS)
+        now_ms = await self._fleet.now_ms()
+        records = await asyncio.gather(*(self._readable(task.task_id) for task in page.tasks if task.questions))
+        questions = [one for record in records if record is not None for one in asked(record, now_ms)]
+        unreadable = sum(record is None for record in records)
+        return Inbox(questions=questions, more=page.cursor, unreadable=unreadable)
+
+    async def workers(self) -> dict[str, WorkerPulse]:
+        """The live workers by name."""
+        return dict(sorted((await self._fleet.workers()).items()))
+
+    async def _readable(self, task_id: str) -> Record | None:
+        try:
+            return await self._fleet.read(task_id)
+        except (SchemaTooNew, Sealed, UnknownTask):
+            return None
+
+
+def percent(task: Summary | Record) -> float | None:
+    """How far the task is, from 0 to 100, while it is on its way; None: it does not say."""
+    fraction: Any = None if task.progress is None else task.progress.fraction
+    return None if fraction is None or task.status.terminal else round(100 * fraction, 1)
