@@ -272,6 +272,8 @@ class Journal:
     #: Name -> when it is due (Unix milliseconds), and its place.
     timers: dict[str, str] = field(default_factory=dict[str, str])
     guard: Guard | None = None
+    #: W3C traceparent of the run that parked last; empty: nobody traces it.
+    parked: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

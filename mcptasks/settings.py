@@ -162,6 +162,8 @@ class Settings(BaseSettings):
     store_timeout_ms: Milliseconds = 2_000
     #: After SIGTERM a worker's runs may finish for this long; then they are interrupted and given back.
     shutdown_grace_ms: Milliseconds = 30_000
+    #: How server, worker and console log: `text`, or `json`, an object per line with the task's and the trace's id.
+    log_format: Literal["text", "json"] = "text"
     #: What Flower may see of a task: its life (`tasks`), or nothing (`off`).
     flower: Literal["tasks", "off"] = "tasks"
 

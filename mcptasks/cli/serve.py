@@ -10,12 +10,19 @@ import typer
 import uvicorn
 from rich.logging import RichHandler
 from starlette.types import ASGIApp
+from uvicorn.config import LOGGING_CONFIG
 
 from mcptasks.cli.target import load_server
 from mcptasks.errors import ConfigurationError
+from mcptasks.observe.export import exporting
+from mcptasks.observe.logs import log_json
+from mcptasks.settings import Settings
 
 #: uvicorn's own, so that `--log-level` rules it too.
 log: Final = logging.getLogger("uvicorn.error")
+
+#: The service's name in traces, where nobody gave it another.
+SERVICE: Final = "mcptasks-server"
 
 Target = Annotated[str, typer.Argument(help="The MCP server, as module:attribute (for instance workers.server:mcp).")]
 
@@ -32,9 +39,15 @@ def serve(
     app: ASGIApp = load_server(target).streamable_http_app(
         host=host, json_response=json_response, stateless_http=stateless
     )
-    log_in_lines()
+    if json := Settings.load().log_format == "json":
+        log_json()
+    else:
+        log_in_lines()
+    exporting.begin(SERVICE)
+    # None: its loggers have no handlers of their own, only the level.
+    config = uvicorn.Config(app, log_level=log_level.lower(), log_config=None if json else LOGGING_CONFIG)
     with bound(host, port) as listener:
-        _Server(uvicorn.Config(app, log_level=log_level.lower())).run(sockets=[listener])
+        _Server(config).run(sockets=[listener])
 
 
 def log_in_lines() -> None:

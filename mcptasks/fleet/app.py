@@ -17,7 +17,14 @@ from urllib.parse import urlsplit
 from celery import Celery, bootsteps
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
-from celery.signals import worker_process_init, worker_process_shutdown, worker_shutdown, worker_shutting_down
+from celery.signals import (
+    after_setup_logger,
+    after_setup_task_logger,
+    worker_process_init,
+    worker_process_shutdown,
+    worker_shutdown,
+    worker_shutting_down,
+)
 
 from mcptasks.celery_seams import ForgivingAMQP
 from mcptasks.dispatch import TASK_NAME
@@ -28,6 +35,9 @@ from mcptasks.fleet.pulse import Pulse
 from mcptasks.fleet.request import SilentRequest, TaskRequest
 from mcptasks.fleet.sweeper import Sweeper
 from mcptasks.model import Hint
+from mcptasks.observe.export import exporting
+from mcptasks.observe.logs import write_json
+from mcptasks.observe.tracing import FIELDS
 from mcptasks.runtime.watchdog import Stop
 from mcptasks.settings import Settings
 
@@ -36,6 +46,9 @@ log: Final = logging.getLogger("mcptasks.fleet")
 #: Redis' own client waits for ever by default; a frozen broker must not freeze a worker. Above kombu's 1 s BRPOP.
 _BROKER_TIMEOUT_S: Final = 10
 
+
+#: The service's name in traces, where nobody gave it another.
+WORKER: Final = "mcptasks-worker"
 
 App: TypeAlias = Celery
 """What `Tasks.bind` returns."""
@@ -101,16 +114,37 @@ def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     app.conf.task_queues = {name: {"exchange": name, "routing_key": name} for name in queues}
     _define_task(app, portal)
     cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(app, portal))
+    if portal.settings.log_format == "json":
+        # Celery's own handlers stay, with its level and its file.
+        after_setup_logger.connect(_log_json, weak=False)
+        after_setup_task_logger.connect(_log_json, weak=False)
     # weak=False: the closures are referenced from nowhere else.
-    worker_process_init.connect(lambda **_: portal.warm(), weak=False)
-    worker_process_shutdown.connect(lambda **_: portal.close(), weak=False)
+    worker_process_init.connect(lambda **_: _enter(portal), weak=False)
+    worker_process_shutdown.connect(lambda **_: _leave_child(portal), weak=False)
     worker_shutting_down.connect(lambda **_: portal.shutdown.begin(portal.settings.shutdown_grace_ms), weak=False)
     worker_shutdown.connect(lambda sender, **_: _leave(portal, sender), weak=False)
 
 
+def _log_json(logger: logging.Logger, **_: Any) -> None:
+    write_json(logger.handlers)
+
+
+def _enter(portal: Portal) -> None:
+    """A prefork child is ready: its spans leave, its loop runs. Threads of the parent would not have come along."""
+    exporting.begin(WORKER)
+    portal.warm()
+
+
+def _leave_child(portal: Portal) -> None:
+    portal.close()
+    exporting.close()
+
+
 def _leave(portal: Portal, worker: Any) -> None:
     """The process can end: with what Celery does next, or here where a tool's thread would hold it for ever."""
-    if portal.close():
+    closed = portal.close()
+    exporting.close()
+    if closed:
         return
     log.warning("A tool does not stop; its task was settled without it, and this worker ends without it")
     logging.shutdown()
@@ -149,6 +183,7 @@ def _define_task(app: Celery, portal: Portal) -> None:
                 tool=self.request.shadow or "",
                 queue=(self.request.delivery_info or {}).get("routing_key") or app.conf.task_default_queue,
                 hard_limit_s=hard_limit_s,
+                trace={name: text for name in FIELDS if isinstance(text := self.request.get(name), str)},
             )
 
     task = Execute()
@@ -190,6 +225,7 @@ def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
         def start(self, parent: Any) -> None:
             if "prefork" not in parent.pool_cls.__module__:
                 portal.lone_app = app_argument(sys.argv)
+                exporting.begin(WORKER)
             self.sweeper.start()
             self.pulse.start()
 

@@ -11,6 +11,8 @@ from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.isolation import LoneProcess, wants_isolation
 from mcptasks.fleet.portal import Portal
 from mcptasks.model import Claim, Hint, Reason, Status, label
+from mcptasks.observe import tracing
+from mcptasks.observe.logs import about
 from mcptasks.runtime.interrupt import Interrupt
 from mcptasks.runtime.outcome import (
     Cancelled,
@@ -38,6 +40,9 @@ log: Final = logging.getLogger("mcptasks.fleet")
 #: What a message came to when it was not a run that ended.
 STUCK: Final = "stuck"
 
+#: The words of runs that a trace shows as errors.
+_ERRORS: Final = frozenset({"failed", "lost", "stale", "unreleased"})
+
 
 async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     """The message is done: the task was run as far as it goes, or need not be. Returns the word that Flower shows.
@@ -46,13 +51,18 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
         StoreUnavailable: the store does not answer and there is no time to wait for it; the task stays queued, or its
             lease runs out, and the sweeper sends its message again.
     """
+    with about(hint.task_id, hint.tool):
+        return await _perform(portal, hint, worker)
+
+
+async def _perform(portal: Portal, hint: Hint, worker: str) -> str:
     if portal.shutdown.draining:
         # Received just before the worker was told to stop; whoever consumes now gets it.
         portal.dispatcher.send(hint)
         return "draining"
     # The store may have answered into a connection that was gone: it knows the wish again by its nonce. Who goes down
     # does not wait, since the sweeper sends the message again.
-    nonce = new_nonce()
+    nonce, start_ns = new_nonce(), tracing.began_ns()
     claim = await patiently(
         lambda: portal.store.claim(hint, worker, nonce),
         f"Task {label(hint.task_id)}",
@@ -60,9 +70,13 @@ async def perform(portal: Portal, hint: Hint, worker: str) -> str:
     )
     if isinstance(claim, Next):
         return _dropped(portal, hint, claim)
-    if portal.lone_app is not None and wants_isolation(claim):
-        return await _perform_alone(portal, claim, portal.lone_app)
-    return await perform_claimed(portal, claim)
+    with tracing.processing(hint, claim, start_ns) as span:
+        if portal.lone_app is not None and wants_isolation(claim):
+            word = await _perform_alone(portal, claim, portal.lone_app)
+        else:
+            word = await perform_claimed(portal, claim)
+        tracing.ended(span, word, word if word in _ERRORS else None)
+    return word
 
 
 async def perform_claimed(portal: Portal, claim: Claim) -> str:
@@ -93,7 +107,8 @@ async def leave(portal: Portal, run: Run) -> None:
 async def _outcome(run: Run) -> Outcome:
     """The run's outcome; an error that nobody foresaw is one too, because a task must end whatever we did wrong."""
     try:
-        return await run.execute()
+        with tracing.executing(run.claim.record.tool):
+            return await run.execute()
     except StoreUnavailable:
         raise
     except Exception:
@@ -189,10 +204,11 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
         case Cancelled(reason):
             end, payload = Status.CANCELLED, ""
             message = "Cancelled" if reason is Reason.CANCELLED else "Cancelled; the tool did not stop in time"
-    refusal = await patiently(
-        lambda: portal.store.finish(claim, end, reason, message=message, payload=payload),
-        f"Task {label(claim.task_id)}",
-    )
+    with tracing.transition("finish"):
+        refusal = await patiently(
+            lambda: portal.store.finish(claim, end, reason, message=message, payload=payload),
+            f"Task {label(claim.task_id)}",
+        )
     if refusal != "FINISHED":
         log.warning("Task %s: %s: its end is not stored: %s", *_who(claim), refusal)
         return refusal.lower()
@@ -200,23 +216,26 @@ async def _store(portal: Portal, claim: Claim, outcome: Outcome) -> str:
 
 
 async def _retry(portal: Portal, claim: Claim, message: str, error: str) -> str:
-    answer = await patiently(lambda: portal.store.retry(claim, message, error), f"Task {label(claim.task_id)}")
+    with tracing.transition("retry"):
+        answer = await patiently(lambda: portal.store.retry(claim, message, error), f"Task {label(claim.task_id)}")
     if answer.hint is not None:
         portal.dispatcher.send(answer.hint)
     return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
 
 
 async def _defer(portal: Portal, claim: Claim, put_off: Deferred) -> str:
-    answer = await patiently(
-        lambda: portal.store.defer(claim, put_off.waiting, put_off.error), f"Task {label(claim.task_id)}"
-    )
+    with tracing.transition("defer"):
+        answer = await patiently(
+            lambda: portal.store.defer(claim, put_off.waiting, put_off.error), f"Task {label(claim.task_id)}"
+        )
     log.warning("Task %s: %s: %s: %s", *_who(claim), answer.outcome, put_off.why)
     return {"EXHAUSTED": "failed"}.get(answer.outcome, answer.outcome.lower())
 
 
 async def _give_back(portal: Portal, claim: Claim) -> str:
     try:
-        answer = await portal.store.release(claim)
+        with tracing.transition("release"):
+            answer = await portal.store.release(claim)
     except StoreUnavailable as exc:
         log.warning("Task %s: its claim is not given back, the lease will tell: %s", label(claim.task_id), exc)
         return "unreleased"

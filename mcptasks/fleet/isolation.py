@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 from mcptasks.model import Claim, label
+from mcptasks.observe import tracing
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
@@ -60,8 +61,9 @@ class LoneProcess:
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdin is not None
+        order = {"task_id": claim.task_id, "token": claim.token, "trace": tracing.carried()}
         # By standard input: an id is a secret, and everyone on the machine reads command lines. It fits into any pipe.
-        process.stdin.write(json.dumps({"task_id": claim.task_id, "token": claim.token}).encode() + b"\n")
+        process.stdin.write(json.dumps(order).encode() + b"\n")
         return cls(claim, process)
 
     async def word(self) -> str | None:
@@ -103,7 +105,7 @@ def end_with_parent(ready: threading.Event, leave: Callable[[], None]) -> None:
 
 
 def read_order() -> dict[str, Any]:
-    """The task and token that the parent wrote."""
+    """The task, the token and the trace context that the parent wrote."""
     line = bytearray()
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte

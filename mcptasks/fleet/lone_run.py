@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 
 from celery.app.utils import find_app
 
 from mcptasks.dispatch import TASK_NAME, Publisher
+from mcptasks.fleet.app import WORKER
 from mcptasks.fleet.execute import perform_claimed
 from mcptasks.fleet.isolation import end_with_parent, read_order
 from mcptasks.fleet.portal import Portal
+from mcptasks.observe import tracing
+from mcptasks.observe.export import exporting
+from mcptasks.observe.logs import about
 
 
-async def run(portal: Portal, task_id: str, token: int) -> str:
+async def run(portal: Portal, task_id: str, token: int, trace: Mapping[str, str]) -> str:
     """The word that the claimed run came to."""
     claim = await portal.store.reload(task_id)
     if claim is None or claim.token != token:
         return "stale"
-    return await perform_claimed(portal, claim)
+    with tracing.continuing(trace), about(task_id, claim.record.tool):
+        return await perform_claimed(portal, claim)
 
 
 def main() -> None:
@@ -33,11 +39,13 @@ def main() -> None:
     app.finalize()
     portal: Portal = app.tasks[TASK_NAME].portal
     portal.alone = True
-    future = portal.start(run, portal, order["task_id"], order["token"])
+    exporting.begin(WORKER)
+    future = portal.start(run, portal, order["task_id"], order["token"], order["trace"])
     ready.set()
     word = future.result()
     if isinstance(portal.dispatcher, Publisher):
         portal.dispatcher.close()
+    exporting.close()
     with suppress(BrokenPipeError):
         print(word, flush=True)
     # Not an orderly end: a stuck tool's thread would hold it for ever.

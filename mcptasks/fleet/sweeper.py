@@ -18,6 +18,7 @@ from mcptasks.dispatch import Dispatcher
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.threads import LoopThread
 from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from mcptasks.store.upkeep import SWEEP_BATCH
@@ -96,7 +97,8 @@ async def sweep(store: TaskStore, me: str, dispatcher: Dispatcher) -> Swept:
             if answer.hint is not None:
                 dispatcher.send(answer.hint)
             if answer.outcome not in ("NOTHING", "WAITING"):
-                log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)
+                with about(task_id):
+                    log.info("Task %s: reap: %s %s", label(task_id), answer.outcome, answer.detail)
             moved += answer.outcome != "RESEND"
             if answer.outcome == "NEWER":
                 swept = Swept.TOO_NEW

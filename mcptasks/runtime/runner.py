@@ -16,6 +16,7 @@ from mcp.server.mcpserver import MCPServer
 from mcptasks import seams
 from mcptasks.errors import Sealed
 from mcptasks.model import Claim, Journal, label
+from mcptasks.observe import tracing
 from mcptasks.policy import Policy, policy_of
 from mcptasks.runtime.clock import Clock, first_of
 from mcptasks.runtime.interrupt import Interrupt
@@ -134,23 +135,31 @@ class Run:
                 continue
             if self.interrupt.requested:
                 return await one.stop()
-            return await _let_go(job, one) or await self._after(
-                await patiently(lambda: self._store.park(self.claim), self._name)
-            )
+            return await _let_go(job, one) or await self._park()
         return step
+
+    async def _park(self) -> Outcome | Journal:
+        with tracing.transition("park"):
+            answer = await patiently(lambda: self._store.park(self.claim), self._name)
+        return await self._after(answer)
 
     async def _sleep(self, asked: Asked) -> Outcome | Journal:
         """The timers run, and the questions beside them are open."""
-        answer = await patiently(
-            lambda: self._store.sleep(self.claim, asked.timers, hold=bool(asked.questions)), self._name
-        )
+        with tracing.transition("sleep"):
+            answer = await patiently(
+                lambda: self._store.sleep(self.claim, asked.timers, hold=bool(asked.questions)), self._name
+            )
         return await self._after(await self._ask(asked, hold=False) if answer.outcome == "SET" else answer)
 
     async def _ask(self, asked: Asked, *, hold: bool) -> Next:
         self.interrupt.answered.clear()
-        return await patiently(
-            lambda: self._store.ask(self.claim, asked.questions, guard=asked.guard, hold=hold), self._name
-        )
+        # Without a hold to ask is to park: the run that goes on links to this one.
+        trace = tracing.marked()
+        with tracing.transition("ask" if hold else "park"):
+            return await patiently(
+                lambda: self._store.ask(self.claim, asked.questions, guard=asked.guard, hold=hold, trace=trace),
+                self._name,
+            )
 
     async def _journal(self) -> Journal:
         return await patiently(lambda: self._store.journal(self.claim.task_id), self._name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
@@ -15,6 +15,7 @@ from mcptasks.answers import checked
 from mcptasks.dispatch import Dispatcher
 from mcptasks.errors import BadAnswer
 from mcptasks.model import Hint, Record, Submission, new_task_id
+from mcptasks.observe import tracing
 from mcptasks.policy import Policy
 from mcptasks.server import submission
 from mcptasks.server.refusals import answering, not_found, turned_away
@@ -59,6 +60,10 @@ class Intake:
         Raises:
             MCPError: -32603, the fleet takes no task now; -32602, the call was made before with other arguments.
         """
+        with tracing.sending(call.params.name, call.policy.queue or self.settings.queue):
+            return await self._create(call, settled)
+
+    async def _create(self, call: Call, settled: Settled | None) -> Record:
         taken = submission.take(call.params, call.ctx, self.settings.headers, keep_token=self.settings.keep_token)
         identity = submission.identity(taken, call.ctx, settled)
         hint = self._first_hint(taken, call.policy)
@@ -137,15 +142,17 @@ class Intake:
             await self._give(record, answers, patience_s=patience_s)
 
     async def _give(self, record: Record, answers: Mapping[str, Any], *, patience_s: float = 0) -> None:
-        # Almost always these are the last answers: the message for the next run goes along with them.
-        message = self._dispatcher.envelope(_next_hint(record))
-        result = await answering(
-            lambda: self._store.answer(record.task_id, record.owner, answers, message), patience_s=patience_s
-        )
-        if result.outcome == "GONE":
-            raise not_found()
-        if result.hint is not None:
-            self._dispatcher.send(result.hint)
+        with tracing.sending(record.tool, record.queue):
+            trace = tracing.carried()
+            # Almost always these are the last answers: the message for the next run goes along with them.
+            message = self._dispatcher.envelope(_next_hint(record, trace))
+            result = await answering(
+                lambda: self._store.answer(record.task_id, record.owner, answers, message), patience_s=patience_s
+            )
+            if result.outcome == "GONE":
+                raise not_found()
+            if result.hint is not None:
+                self._dispatcher.send(replace(result.hint, trace=trace))
 
     async def cancel(self, task_id: str, owner: str) -> None:
         """The wish is stored, whatever the task does (P50).
@@ -177,11 +184,12 @@ def _fitting(responses: Mapping[str, Any], shown: Record) -> dict[str, Any]:
     return answers if len(answers) == len(responses) else {}
 
 
-def _next_hint(record: Record) -> Hint:
+def _next_hint(record: Record, trace: Mapping[str, str]) -> Hint:
     return Hint(
         task_id=record.task_id,
         run=record.token + 1,
         tool=record.tool,
         queue=record.queue,
         hard_limit_s=None if record.hard_limit_ms is None else record.hard_limit_ms / 1000,
+        trace=trace,
     )

@@ -12,17 +12,16 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams
-from opentelemetry import propagate
 from pydantic import BaseModel
 
 from mcptasks import seams
 from mcptasks.model import CLIENT_CAPABILITIES, Guard, Submission
+from mcptasks.observe import tracing
 from mcptasks.server.rounds import Settling
 from mcptasks.wire import IDEMPOTENCY_HEADER, IDEMPOTENCY_META, MODERN
 
 #: 1 to 255 visible ASCII characters: fit for a header, a log line and a database column.
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_TRACE_FIELDS: Final = ("traceparent", "tracestate")
 
 
 def headers_of(ctx: ServerRequestContext[Any, Any]) -> Mapping[str, str] | None:
@@ -53,21 +52,12 @@ def take(
         headers=None if headers is None else {name: headers[name] for name in keep_headers if name in headers},
         can_be_asked=ctx.protocol_version in MODERN or ctx.session.can_send_request,
         principal=None if token is None else token.model_dump(mode="json", exclude=None if keep_token else {"token"}),
-        trace=_trace(meta),
+        trace=tracing.carried(meta),
     )
 
 
 def _dump(model: BaseModel | None) -> dict[str, Any] | None:
     return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-def _trace(meta: Mapping[str, Any] | None) -> dict[str, str]:
-    """This process's span where tracing is set up, else what the client sent in `_meta` (SEP-414)."""
-    carrier: dict[str, str] = {}
-    propagate.inject(carrier)
-    if not carrier and meta:
-        carrier = {name: meta[name] for name in _TRACE_FIELDS if isinstance(meta.get(name), str)}
-    return carrier
 
 
 def idempotency_key(ctx: ServerRequestContext[Any, Any]) -> str | None:

@@ -118,6 +118,7 @@ def read_journal(task_id: str, stored: Mapping[str, str], seal: Seal) -> Journal
         steps={name[2:]: json.loads(text) for name, text in fields.items() if name.startswith("s:")},
         timers={name[2:]: text for name, text in fields.items() if name.startswith("t:")},
         guard=None if guard is None else Guard(**guard),
+        parked=fields.get("trace", ""),
     )
 
 

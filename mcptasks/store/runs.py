@@ -72,9 +72,17 @@ class RunTransitions(Transitions):
         return reply[1:]
 
     async def ask(
-        self, claim: Claim, questions: Sequence[tuple[Question, str]], *, guard: Guard | None, hold: bool
+        self,
+        claim: Claim,
+        questions: Sequence[tuple[Question, str]],
+        *,
+        guard: Guard | None,
+        hold: bool,
+        trace: str = "",
     ) -> Next:
         """The questions (each with its note, whose first word is the digest of what is asked) are open.
+
+        `trace`: this run's W3C traceparent, if it is traced, for the next one to link to.
 
         HELD: the run keeps its worker. PARKED: it has let go; send the hint if there is one. ANSWERED: nothing is open,
         the claim is kept. MISMATCH (`detail` is the key) and TOO_MANY (the count): nothing was stored.
@@ -90,6 +98,7 @@ class RunTransitions(Transitions):
                 "token": claim.token,
                 "hold": "1" if hold else "",
                 "mrtr": None if guard is None else seal_guard(claim.task_id, guard, self.seal),
+                "trace": trace,
                 "budget": settings.countdown_budget,
                 "questions_max": settings.questions_max,
                 "delay_count": len(settings.countdowns_ms),

@@ -258,7 +258,7 @@ class Fleet:
         url = ""
         for proc in procs:
             if proc.name == "serve":
-                url = proc.await_output(r"serving (http://\S+)").group(1)
+                url = proc.await_output(r"serving (http://[^\s\"]+)").group(1)
             else:
                 proc.await_output(r"\sready\.")
         return url

@@ -21,6 +21,20 @@ async def ask(store: TaskStore, claim: Claim, *questions: Question, hold: bool =
     return await store.ask(claim, asking(*questions), guard=None, hold=hold)
 
 
+async def test_a_traced_run_leaves_its_context_for_the_next_one_and_an_untraced_one_leaves_nothing(
+    store: TaskStore, peek: Peek
+) -> None:
+    """It stands in the journal, not in the record, which is at its bound."""
+    traced, untraced = await running(store), await running(store)
+    for claim, trace in ((traced, "00-aa-bb-01"), (untraced, "")):
+        before = peek.stored(claim.task_id)
+        assert "trace" not in before.journal
+        await store.ask(claim, asking(question("a")), guard=None, hold=False, trace=trace)
+        await store.answer(claim.task_id, ANN, {"a": 1})
+        assert (await claimed(store, claim.task_id, run=2)).journal.parked == trace
+    assert "trace" not in peek.stored(untraced.task_id).journal
+
+
 @covers("P30", "R3")
 async def test_asking_parks_the_task_with_all_its_questions_and_frees_the_worker(store: TaskStore, peek: Peek) -> None:
     """Invariant 12: no worker, no lease; a message only for the first look."""

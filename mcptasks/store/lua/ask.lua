@@ -1,7 +1,7 @@
 -- The questions are open and answerable. Held: the run keeps its worker. Otherwise the worker has let go of the task.
 --
 -- KEYS: task, call, journal, result, unsent, leases, expiry, countdowns
--- ARGV: task_id, token, hold, mrtr, budget, questions_max, delay_count, tail...
+-- ARGV: task_id, token, hold, mrtr, trace, budget, questions_max, delay_count, tail...
 -- RETURNS: HELD | PARKED countdown_ms look run tool queue hard_limit | ANSWERED | MISMATCH key | TOO_MANY count
 --   | CANCELLED | STALE | TERMINAL | GONE
 --
@@ -29,6 +29,7 @@ if open > tonumber(questions_max) then return {'TOO_MANY', int(open)} end
 if open > 0 and hold ~= '1' and cancelled_by_now(k, task_id) then return {'CANCELLED'} end
 
 if mrtr ~= '' then redis.call('HSET', journal, 'mrtr', mrtr) end
+if trace ~= '' then redis.call('HSET', journal, 'trace', trace) end
 local news = {}
 for _, i in ipairs(fresh) do
   redis.call('HSET', journal, 'k:' .. asked[i], asked[i + 2])
