@@ -22,7 +22,7 @@ async def main(url: str, key: str, gate: Path) -> None:
     """A task that nobody records has ended; another one was started, parked, answered and has its result."""
     with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(UNSAMPLED, 1, is_remote=False))):
         async with client(url) as connection:
-            print(await outcome(await start(connection, "plain", key="unsampled")), flush=True)
+            print(await outcome(await start(connection, "ledger", key="unsampled")), flush=True)
     with trace.get_tracer("tests").start_as_current_span("an agent's turn"):
         async with client(url) as connection:
             handle = await start(connection, "ask1", key=key, x=7)
