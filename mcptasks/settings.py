@@ -48,6 +48,8 @@ GIB: Final = 1024 * MIB
 #: The SDK refuses shorter keys.
 STATE_KEY_BYTES: Final = 32
 
+MAX_PORT: Final = 65_535
+
 #: For signing and encrypting, 16 each.
 FERNET_KEY_BYTES: Final = 32
 
@@ -166,6 +168,11 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     #: What Flower may see of a task: its life (`tasks`), or nothing (`off`).
     flower: Literal["tasks", "off"] = "tasks"
+    #: Serve Prometheus metrics on this port, or on the first free one of a range ("9400-9409"), in server, worker and
+    #: console processes; empty: none are kept. Needs the package extra `metrics`.
+    metrics_port: str = Field(default="", pattern=r"^(\d{1,5}(-\d{1,5})?)?$")
+    #: The address that `metrics_port` listens on. Metrics name tools, and have no login.
+    metrics_host: str = "127.0.0.1"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -183,6 +190,16 @@ class Settings(BaseSettings):
         if urlsplit(url).scheme not in ("redis", "rediss"):
             raise ValueError("must be redis://host:port/number, or rediss:// for TLS")
         return url
+
+    @field_validator("metrics_port")
+    @classmethod
+    def _ports(cls, text: str) -> str:
+        first, _, last = text.partition("-")
+        if text and not 0 < int(first) <= int(last or first) <= MAX_PORT:
+            raise ValueError(f"must be a port, or a range of ports, from 1 to {MAX_PORT}")
+        if text and find_spec("prometheus_client") is None:
+            raise ValueError("needs the package prometheus-client: pip install 'mcptasks[metrics]'")
+        return text
 
     @field_validator("request_state_keys")
     @classmethod

@@ -14,6 +14,7 @@ from uvicorn.config import LOGGING_CONFIG
 
 from mcptasks.cli.target import load_server
 from mcptasks.errors import ConfigurationError
+from mcptasks.observe import metrics_port
 from mcptasks.observe.export import exporting
 from mcptasks.observe.logs import log_json
 from mcptasks.settings import Settings
@@ -39,14 +40,15 @@ def serve(
     app: ASGIApp = load_server(target).streamable_http_app(
         host=host, json_response=json_response, stateless_http=stateless
     )
-    if json := Settings.load().log_format == "json":
+    settings = Settings.load()
+    if json := settings.log_format == "json":
         log_json()
     else:
         log_in_lines()
     exporting.begin(SERVICE)
     # None: its loggers have no handlers of their own, only the level.
     config = uvicorn.Config(app, log_level=log_level.lower(), log_config=None if json else LOGGING_CONFIG)
-    with bound(host, port) as listener:
+    with bound(host, port) as listener, metrics_port.serving(settings):
         _Server(config).run(sockets=[listener])
 
 

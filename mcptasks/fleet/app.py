@@ -35,6 +35,7 @@ from mcptasks.fleet.pulse import Pulse
 from mcptasks.fleet.request import SilentRequest, TaskRequest
 from mcptasks.fleet.sweeper import Sweeper
 from mcptasks.model import Hint
+from mcptasks.observe import metrics_port
 from mcptasks.observe.export import exporting
 from mcptasks.observe.logs import write_json
 from mcptasks.observe.tracing import FIELDS
@@ -211,6 +212,10 @@ def _wait(portal: Portal, hint: Hint, worker: str) -> str:
             raise
 
 
+def _forks(worker: Any) -> bool:
+    return "prefork" in worker.pool_cls.__module__
+
+
 def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
     class Upkeep(bootsteps.StartStopStep):
         """Starts and stops the sweeper and the pulse with the worker's main process."""
@@ -221,9 +226,11 @@ def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
             super().__init__(parent, **options)
             self.sweeper = Sweeper(portal.settings, portal.dispatcher)
             self.pulse = Pulse(portal.settings, app, parent, app.amqp.queues.consume_from, portal)
+            # Before the pool has forked its children, so that they count, too.
+            self.metrics = metrics_port.serve(portal.settings, forks=_forks(parent), pulse=lambda: self.pulse.last)
 
         def start(self, parent: Any) -> None:
-            if "prefork" not in parent.pool_cls.__module__:
+            if not _forks(parent):
                 portal.lone_app = app_argument(sys.argv)
                 exporting.begin(WORKER)
             self.sweeper.start()
@@ -232,6 +239,9 @@ def _upkeep(app: Celery, portal: Portal) -> type[bootsteps.StartStopStep]:
         def stop(self, parent: Any) -> None:
             self.pulse.close()
             self.sweeper.close()
+            if self.metrics is not None:
+                self.metrics.close()
+                self.metrics = None
 
         terminate = stop
 

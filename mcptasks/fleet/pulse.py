@@ -60,6 +60,8 @@ class Pulse:
         self._slots: int = worker.concurrency
         self._store = TaskStore(settings)
         self._hearing = Hearing()
+        #: What was said last.
+        self.last: WorkerPulse | None = None
         self._thread = LoopThread("mcptasks-pulse", [self._beating])
 
     def start(self) -> None:
@@ -102,6 +104,7 @@ class Pulse:
                 artifacts=self._store.files.where,
                 queues=self._queues,
             )
+            self.last = pulse
             await self._store.report(self._name, pulse)
         except StoreUnavailable as exc:
             log.warning("The worker's health is not reported: %s", exc)

@@ -16,7 +16,7 @@ from mcptasks.model import Reason, Status, is_task_id
 from mcptasks.progress import Progress
 from mcptasks.store.base import FORGET_BATCH, Transitions
 from mcptasks.store.keys import owner_digest
-from mcptasks.store.records import pairs, read_progress
+from mcptasks.store.records import read_progress
 from mcptasks.store.seal import Seal
 
 #: Tasks that one script looks at for those that are asked for: about a millisecond.
@@ -88,6 +88,8 @@ class Counts:
 
     #: Every status has its number. Overdue tasks are in none of them.
     by_status: Mapping[Status, int]
+    #: Of the unfinished ones, since when (Unix ms) the one that has not moved for longest is in that status.
+    since_ms: Mapping[Status, int]
     #: Unfinished tasks whose time to live is over: the sweeper is about to fail them.
     overdue: int
     #: Unfinished tasks that a newer mcptasks wrote and this one cannot read.
@@ -184,7 +186,7 @@ class ListTransitions(Transitions):
         to look at them, a thousand at a time. For one tool of one owner, who have no list together, all the owner's
         tasks are looked at, those that have ended included.
         """
-        numbers = dict.fromkeys(Status, 0)
+        numbers, since = dict.fromkeys(Status, 0), dict[Status, int]()
         overdue, newer, place = 0, 0, None
         while owner != "":
             reply = await self.run_script(
@@ -202,12 +204,15 @@ class ListTransitions(Transitions):
                 continue
             newer += int(reply[1])
             overdue += int(reply[2])
-            for status, number in pairs(reply[3]).items():
-                numbers[Status(status)] += int(number)
+            for word, number, first in zip(*[iter(reply[3])] * 3, strict=True):
+                status = Status(word)
+                numbers[status] += int(number)
+                if first:
+                    since[status] = min(since.get(status, int(first)), int(first))
             if reply[0] == "COUNTED":
                 break
             place = Place(int(reply[4]), reply[5])
-        return Counts(numbers, overdue, newer)
+        return Counts(numbers, since, overdue, newer)
 
     async def find(self, start: str, owner: str | None) -> str | Literal["NONE", "SEVERAL"]:
         """The id of the one task that begins so (with at least `PREFIX_MIN` characters); another owner's is none."""

@@ -8,6 +8,8 @@ A header reads:
     -- ARGV: task_id, token, pairs...
     -- RETURNS: CLAIMED | GONE | HELD
 
+A script that ended a task says so behind its answer (`told` in indexes.lua), for those who measure alone.
+
 A name with `...` takes the rest; `k` holds the other keys by name, for the prelude's functions; `SCHEMA` is the version
 of the records that this code writes. A call with a missing or extra name, and an answer that the header does not list,
 are programming errors and raise at once. `indexes.lua` and
@@ -17,9 +19,10 @@ are programming errors and raise at once. `indexes.lua` and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from time import perf_counter
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
@@ -29,6 +32,8 @@ from mcptasks.model import SCHEMA_VERSION
 
 _FIELD: Final = re.compile(r"^-- (KEYS|ARGV|RETURNS):(.*(?:\n--   .*)*)", re.MULTILINE)
 _REST: Final = "..."
+#: What a script that ended a task says behind its answer: a word, and of the task.
+_END_PARTS: Final = 2
 #: What is put before every script, in this order.
 SHARED: Final = ("indexes", "prelude")
 
@@ -96,7 +101,8 @@ def parse(name: str, text: str, prelude: str) -> Script:
         f"local k = {{{named}}}",
         f"local SCHEMA = {SCHEMA_VERSION}",
     ]
-    return Script(name, "\n".join([*lines, prelude, text]), keys, args, answers)
+    body = ["local function transition()", text, "end", "return told(transition())"]
+    return Script(name, "\n".join([*lines, prelude, *body]), keys, args, answers)
 
 
 def _local(name: str, table: str, position: int) -> str:
@@ -123,6 +129,24 @@ def load() -> dict[str, Script]:
 SCRIPTS: Final = load()
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One call of a script, as those see it who measure."""
+
+    #: Of the tracker's own: `track.<name>`.
+    name: str
+    args: Mapping[str, Any]
+    #: The answer; empty: the store gave none.
+    reply: list[Any]
+    seconds: float
+    #: Tool (of the tracker: server), status, reason and age in ms of the task that it ended.
+    ended: list[str] | None
+
+
+#: Hear of every call of a script in this process; they must be quick, and never raise.
+observers: Final[list[Callable[[Ran], None]]] = []
+
+
 class Runner:
     """Runs scripts by name on one client; EVALSHA, and EVAL once where the server does not know the script."""
 
@@ -134,4 +158,13 @@ class Runner:
         """The script's answer, checked against its header."""
         script = self._scripts[name]
         positional_keys, positional_args = script.bind(keys, args)
-        return script.check(await self._registered[name](keys=positional_keys, args=positional_args))
+        began, reply, ended = perf_counter(), list[Any](), None
+        try:
+            reply = script.check(await self._registered[name](keys=positional_keys, args=positional_args))
+            if len(reply) > _END_PARTS and reply[-_END_PARTS] == "ended":
+                ended = reply.pop()
+                reply.pop()
+            return reply
+        finally:
+            for observe in observers:
+                observe(Ran(script.name, args, reply, perf_counter() - began, ended))

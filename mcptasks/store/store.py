@@ -12,8 +12,7 @@ from mcptasks.store.artifacts import ArtifactTransitions
 from mcptasks.store.callers import CallerTransitions
 from mcptasks.store.changes import Changes
 from mcptasks.store.files import Files
-from mcptasks.store.lists import ListTransitions
-from mcptasks.store.registry import RegistryTransitions
+from mcptasks.store.gauges import GaugeTransitions
 from mcptasks.store.retention import RetentionTransitions
 from mcptasks.store.retrying import RetryTransitions
 from mcptasks.store.runs import RunTransitions
@@ -28,8 +27,7 @@ class TaskStore(
     ArtifactTransitions,
     UpkeepTransitions,
     AdmissionTransitions,
-    RegistryTransitions,
-    ListTransitions,
+    GaugeTransitions,
     RetentionTransitions,
     TimelineTransitions,
     RetryTransitions,

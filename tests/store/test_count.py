@@ -80,7 +80,7 @@ async def test_more_tasks_than_one_script_looks_at_are_counted_once_each(
             "batch": 9,
         },
     )
-    assert reply[:4] == ["MORE", "0", "0", ["queued", "2"]]
+    assert (reply[:3], reply[3][:2]) == (["MORE", "0", "0"], ["queued", "2"])
     assert await counted(store) == {"queued": 7, "completed": 1}
 
 

@@ -16,7 +16,7 @@ def look(at_s: float, queued: int, completed: int, failed: int = 0) -> Look:
         Status.COMPLETED: completed,
         Status.FAILED: failed,
     }
-    return Look(now_ms=round(at_s * 1000), counts=Counts(numbers, 0), workers={}, oldest=None, closed=None)
+    return Look(now_ms=round(at_s * 1000), counts=Counts(numbers, {}, 0), workers={}, oldest=None, closed=None)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,15 @@ local clock = redis.call('TIME')
 -- Milliseconds by the store's own clock: the only clock that counts.
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
+-- The task that this script has ended, if it has: its tool (or server), status, reason, and its age in ms.
+local ended
+
+-- The script's reply, which tells of the end besides: whoever measures hears of each exactly once.
+local function told(reply)
+  if ended then reply[#reply + 1], reply[#reply + 2] = 'ended', ended end
+  return reply
+end
+
 -- Lua would print a large number as 1.7e+12.
 local function int(n) return string.format('%.0f', n) end
 

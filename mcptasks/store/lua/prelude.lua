@@ -110,6 +110,7 @@ local function settle(k, task_id, status, reason, message, payload)
   end
   local gone = record.ttl == '' and '' or int(now + tonumber(record.ttl))
   record.status, record.reason, record.gone = status, reason, gone
+  ended = {record.tool, status, reason, int(now - record.created)}
   -- Who cancelled said why; that is better than what we would say.
   if status == 'cancelled' and record.why then message = record.why end
   if message ~= '' then record.msg = message end

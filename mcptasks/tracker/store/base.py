@@ -15,11 +15,15 @@ from mcptasks.tracker.store.keys import TrackKeys
 SHARED_SCRIPTS: Final = ("page", "find", "forget")
 
 
+#: Before the names of the tracker's scripts, some of which are those of other scripts.
+TRACK: Final = "track."
+
+
 def load() -> dict[str, Script]:
-    """The tracker's own scripts, by name."""
+    """The tracker's own scripts, by name; they call themselves `track.<name>` where both kinds are told of."""
     own = texts("mcptasks.tracker.store")
     prelude = "\n".join([texts("mcptasks.store")["indexes"], own.pop("prelude")])
-    return {name: parse(name, text, prelude) for name, text in own.items()}
+    return {name: parse(f"{TRACK}{name}", text, prelude) for name, text in own.items()}
 
 
 TRACK_SCRIPTS: Final = load()

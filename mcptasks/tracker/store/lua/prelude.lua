@@ -63,6 +63,7 @@ local function settle(task, task_id, status, reason, message)
   end
   redis.call('HDEL', task, 'args', 'lease', 'again', 'asked', 'error_text')
   redis.call('HSET', task, 'status', status, 'reason', reason)
+  ended = {redis.call('HGET', task, 'server'), status, reason, int(now - redis.call('HGET', task, 'created'))}
   if message ~= '' then redis.call('HSET', task, 'msg', message) end
   redis.call('ZREM', prefix .. 'due', task_id)
   local r = redis.call('HMGET', task, 'ttl', 'owner_digest', 'server')
