@@ -21,7 +21,7 @@ $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "mcptasks needs Python 3.11 or newer on PATH"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,encryption,flower,console,otel]' --group test --group docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,encryption,flower,console,metrics,otel]' --group test --group docs
 	@touch $@
 
 setup: $(VENV)/installed ## Install everything into .venv
