@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint docs types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos
+.PHONY: help setup demo test test-slow test-all lint docs types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos chromium bench-console
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,10 +29,14 @@ setup: $(VENV)/installed ## Install everything into .venv
 demo: setup ## The tour: durable tasks on an embedded Valkey, in under 90 seconds
 	$(BIN)/mcptasks demo
 
-test: setup ## All tests but the slow rings
+# The console's tests want a browser; Debian's does. Whoever is not root installs it with sudo.
+chromium:
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+test: setup chromium ## All tests but the slow rings
 	$(PYTEST) -m 'not slow'
 
-test-slow: setup ## The slow rings
+test-slow: setup chromium ## The slow rings
 	$(PYTEST) -m slow
 
 test-all: test test-slow ## Everything
@@ -72,6 +76,9 @@ bench-recovery: setup ## How long a killed worker's job stands still, beside bar
 
 bench-record: setup ## Bytes of Redis per task, and a store with 1,000,000 ended ones beside a small one; exit 1 over a bound
 	$(BIN)/python -m benchmarks.record
+
+bench-console: setup ## The console's list with 10,000 tasks, and how soon an answer is seen; exit 1 over 150 ms or 1 s (medians)
+	$(BIN)/python -m benchmarks.console
 
 bench-tracker: setup ## 50,000 tracked tasks at ten-minute intervals on one worker; exit 1 over a bound
 	$(BIN)/python -m benchmarks.tracking

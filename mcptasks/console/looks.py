@@ -21,7 +21,7 @@ from mcptasks.store.registry import WorkerPulse
 #: Tasks with open questions on one page of the inbox: each is read by itself.
 INBOX: Final = 20
 #: How many unfinished tasks one look at a list goes through for those that it wants, a thousand in a millisecond.
-LOOKS: Final = 20_000
+LOOKS: Final = 10_000
 #: Numbers of the whole fleet are so old at most, unless counting takes long: then at most this part of the time.
 _COUNTED_S: Final = 1.0
 _SHARE: Final = 20

@@ -11,5 +11,6 @@
   document.addEventListener("htmx:sse:error", () => say("lost", "Not live, trying again"));
   document.addEventListener("htmx:sse:close", () => say("lost", "Not live, reload the page"));
   document.addEventListener("htmx:error", () => say("lost", "Not live, reload the page"));
+  setTimeout(() => sign.dataset.state || say("lost", "Not live, reload the page"), 15000);
   addEventListener("offline", () => say("lost", "Not live, no network"));
 })();
