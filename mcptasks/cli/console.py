@@ -32,6 +32,7 @@ def console(
 
     app = console_app()
     with bound(host, port) as listener:
+        listener.listen()  # who comes before uvicorn waits
         address, taken = listener.getsockname()[:2]
         typer.echo(
             f"mcptasks console: serving http://{f'[{address}]' if ':' in address else address}:{taken}", err=True

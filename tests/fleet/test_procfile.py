@@ -1,4 +1,4 @@
-"""The Procfile of this repository, run as its README says: web, worker and Flower (issue 2, part 1)."""
+"""The Procfile of this repository, run as its README says: web, worker, console and Flower (issue 2, part 1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import eventually, wait_until
 pytestmark = pytest.mark.anyio
 
 LOGIN: Final = "operator:fleet-test"
-#: Three cold starts of Python at once.
+#: Four cold starts of Python at once.
 START_S: Final = 120.0
 
 
@@ -30,7 +30,7 @@ START_S: Final = 120.0
 @covers("R9")
 async def test_the_procfile_runs_the_sample_fleet_and_stops_without_an_orphan(fleet: Fleet, tmp_path: Path) -> None:
     """Issue 2: a deployment file that nobody runs is wrong the day it is needed."""
-    port, flower = free_port(), free_port()
+    port, flower, console = free_port(), free_port(), free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     honcho = fleet.start_other(
         "honcho",
@@ -38,11 +38,14 @@ async def test_the_procfile_runs_the_sample_fleet_and_stops_without_an_orphan(fl
         PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         FLOWER_PORT=str(flower),
         FLOWER_BASIC_AUTH=LOGIN,
+        CONSOLE_PORT=str(console),
+        MCPTASKS_CONSOLE_TOKEN="a-token-of-operators",
     )
     family: list[psutil.Process] = []
     try:
         honcho.await_output(r"serving http", within_s=START_S)
         honcho.await_output(r"\sready\.", within_s=START_S)
+        honcho.await_output(r"mcptasks console: serving http", within_s=START_S)
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "one.txt").write_text("one two three")
         async with connect(url) as connection:
@@ -55,7 +58,7 @@ async def test_the_procfile_runs_the_sample_fleet_and_stops_without_an_orphan(fl
 
             await eventually(listed, description="Flower lists the run under its tool's name", within_s=START_S)
         family = psutil.Process(honcho.pid).children(recursive=True)
-        assert len(family) >= 3
+        assert len(family) >= 4
         honcho.terminate()
         honcho.await_end()
         wait_until(lambda: not any(alive(process) for process in family), description="nothing it started lives")

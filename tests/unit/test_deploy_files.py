@@ -45,7 +45,8 @@ def unit(file: Path) -> configparser.ConfigParser:
 def modules_in(command: list[str]) -> set[str]:
     """The files that a command line of ours makes Python import."""
     named = [words for option, words in pairwise(command) if option in ("-A", "serve")]
-    return {words.partition(":")[0].replace(".", "/") + ".py" for words in named}
+    console = {"mcptasks/console/app.py"} if "console" in command else set[str]()
+    return {words.partition(":")[0].replace(".", "/") + ".py" for words in named} | console
 
 
 def commands() -> dict[str, list[str]]:
@@ -249,8 +250,17 @@ def test_servers_read_the_artifacts_where_workers_write_them() -> None:
     assert [(one["StateDirectory"], one["StateDirectoryMode"]) for one in writers] == [("mcptasks", "0700")] * 2
 
 
-def test_the_procfile_names_the_three_processes() -> None:
-    assert list(PROCFILE) == ["web", "worker", "flower"]
+def test_the_procfile_names_the_four_processes() -> None:
+    assert list(PROCFILE) == ["web", "worker", "console", "flower"]
+
+
+def test_the_console_does_not_start_without_a_token() -> None:
+    env = {name: value for name, value in os.environ.items() if name != "MCPTASKS_CONSOLE_TOKEN"}
+    refused = subprocess.run(
+        ["sh", "-c", PROCFILE["console"]], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert refused.returncode != 0
+    assert "set it to a long secret" in refused.stderr
 
 
 @pytest.mark.parametrize("login", [None, ""])
