@@ -27,7 +27,7 @@ class Login:
     """The ways in that the options open."""
 
     def __init__(self, options: ConsoleOptions, settings: Settings) -> None:
-        self._options = options
+        self._options, self._proxies = options, options.proxies
         #: Signs the sessions. The same in every console process, and another one once the token changes.
         self.secret = _secret(options, settings)
 
@@ -75,7 +75,7 @@ class Login:
             address = ipaddress.ip_address(request.client.host)
         except ValueError:
             return None
-        return name if any(address in network for network in self._options.proxy_from) else None
+        return name if any(address in network for network in self._proxies) else None
 
 
 def known_name(name: str) -> str:

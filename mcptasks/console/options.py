@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -35,13 +35,12 @@ class ConsoleOptions(BaseSettings):
     #: Name of the request header in which a reverse proxy says who the operator is; empty: none is believed.
     proxy_header: str = ""
     #: Networks from which that header is believed, separated by commas.
-    proxy_from: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_parts)] = (
-        IPv4Network("127.0.0.0/8"),
-        IPv6Network("::1/128"),
-    )
+    proxy_from: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)] = ("127.0.0.0/8", "::1/128")
     #: The OpenID provider's URL, without `/.well-known/openid-configuration`; empty: none.
     oidc_issuer: str = ""
+    #: What the provider calls this console ...
     oidc_client_id: str = ""
+    #: ... and the secret that it shares with it.
     oidc_client_secret: SecretStr | None = None
     #: The claim that names a person. Where it is `email`, the provider must have verified it.
     oidc_claim: str = "email"
@@ -65,6 +64,13 @@ class ConsoleOptions(BaseSettings):
             )
         return token
 
+    @field_validator("proxy_from")
+    @classmethod
+    def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ip_network(network)
+        return networks
+
     @field_validator("url")
     @classmethod
     def _a_url(cls, url: str) -> str:
@@ -87,6 +93,11 @@ class ConsoleOptions(BaseSettings):
                 "MCPTASKS_CONSOLE_OIDC_ISSUER"
             )
         return self
+
+    @property
+    def proxies(self) -> list[IPv4Network | IPv6Network]:
+        """The networks of `proxy_from`."""
+        return [ip_network(network) for network in self.proxy_from]
 
     @property
     def secure(self) -> bool:
