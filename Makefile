@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint docs types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos chromium bench-console
+.PHONY: help setup demo test test-slow test-all lint docs demo-picture types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos chromium bench-console
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ lint: setup ## ruff and the layers
 docs: setup ## The pages of docs/: those made from the code, and the site, strictly, into build/site
 	$(BIN)/python -m tests.docs.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+demo-picture: setup ## Run the tour and draw docs/images/demo.svg from what it printed
+	$(BIN)/python -c "from pathlib import Path; from tests.docs.pages import demo_picture as d; Path('docs/images/demo.svg').write_text(d.picture(d.run()))"
 
 types: setup ## pyright, strict
 	$(BIN)/pyright

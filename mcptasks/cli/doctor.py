@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli import artifact_check, checks, fleet_checks
+from mcptasks.cli.shared_store import running_on
 from mcptasks.cli.subject import Subject, installed, load_subject, unreadable_urls
 from mcptasks.cli.verdict import Check, Status, exit_code
 from mcptasks.fleet import health
@@ -57,6 +58,9 @@ def doctor(
     strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure, too.")] = False,
 ) -> None:
     """Check store, broker, workers, clocks, versions and limits, and say what to do. Changes nothing."""
+    if "MCPTASKS_REDIS_URL" not in os.environ and (url := running_on()):
+        # As every other command does. In the environment, because the server that is imported makes its own settings.
+        os.environ["MCPTASKS_REDIS_URL"] = url
     examination = Examination(target)
     report = examination.report()
     if as_json:

@@ -3,6 +3,7 @@ desktop client run the same command twice). The users are real processes, which 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+from unittest import mock
 
 import pytest
 from redis import Redis
@@ -245,4 +247,10 @@ def test_whoever_only_looks_finds_the_store_and_keeps_it_from_nothing(
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code, capsys.readouterr().out) == (0, "admission is closed: moving house; 0 unfinished\n")
+        monkeypatch.setattr(sys, "argv", ["mcptasks", "doctor", "--json"])
+        # It tells a target's module by the environment, which is this process's own afterwards.
+        with mock.patch.dict(os.environ), pytest.raises(SystemExit):
+            main()
+        found = {check["check"]: check["found"] for check in json.loads(capsys.readouterr().out)}
+        assert store.url in found["store"]
     assert running_on() is None
