@@ -12,12 +12,12 @@ import pytest
 
 from mcptasks.settings import Settings
 from tests.docs.blocks import Page
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, ROOT
 from tests.docs.shell import Shell, unknown_variables
 from tests.support.command import Commands, environment
 
 #: Decisions are a record of what was, not of what is.
-PAGES = sorted(path for path in DOCS.glob("*.md") if path.name != "decisions.md")
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if path.name != "decisions.md")]
 
 
 @pytest.fixture
