@@ -38,9 +38,9 @@ class ConsoleOptions(BaseSettings):
     proxy_from: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)] = ("127.0.0.0/8", "::1/128")
     #: The OpenID provider's URL, without `/.well-known/openid-configuration`; empty: none.
     oidc_issuer: str = ""
-    #: What the provider calls this console ...
+    #: The id that the OpenID provider has given the console.
     oidc_client_id: str = ""
-    #: ... and the secret that it shares with it.
+    #: The secret that belongs to that id.
     oidc_client_secret: SecretStr | None = None
     #: The claim that names a person. Where it is `email`, the provider must have verified it.
     oidc_claim: str = "email"

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
+from unittest import SkipTest
 
 import yaml
 from sybil import Document, Example
@@ -84,7 +85,10 @@ class Page:
             self._document.namespace["__name__"] = "page"
             for example in self._document.examples():
                 self._waiting = None
-                example.evaluate()
+                try:
+                    example.evaluate()
+                except SkipTest:
+                    continue
                 if inspect.isawaitable(self._waiting):
                     await self._waiting
                 count += 1

@@ -210,6 +210,8 @@ def _default(field: FieldInfo, default: str) -> str:
     kind = _type(field, default)
     if value is None or value == "" or value == ():
         return "none"
+    if kind == "names, by commas":
+        return "`" + ",".join(str(one) for one in value) + "`"
     if kind == "duration":
         return f"`{_duration(value)}`"
     if kind == "list of durations":
