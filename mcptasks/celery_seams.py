@@ -144,6 +144,14 @@ class EventfulRequest(Request):
     def end_cold(self) -> None:
         """The worker is to end now, but its pool can kill nothing."""
 
+    def info(self, safe: bool = False) -> dict[str, Any]:
+        """What `inspect active` and the like, and through them Flower's worker page, show of this message.
+
+        UNDOCUMENTED that it shows what the message carries, whatever its `kwargsrepr`, unless `safe`: a whole task id
+        among it. If it moves: look what `celery inspect active` prints.
+        """
+        return cast("dict[str, Any]", super().info(safe=True))
+
     def send_event(self, type: str, **fields: Any) -> None:
         """The event goes to the monitors, if any listens."""
         if self.eventer is not None and self.eventer.enabled:

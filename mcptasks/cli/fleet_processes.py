@@ -87,15 +87,22 @@ class DevFleet:
             self.workers[name] = self._children.start(name, [*argv, "--without-mingle"], env=env)
 
     def start_flower(self) -> None:
-        """Flower is starting; its address and its password of today are on stderr."""
+        """Flower is starting; its address is on stderr, with a password of today unless FLOWER_BASIC_AUTH names one.
+
+        Unless FLOWER_READ_ONLY says false it only shows: what it can do to a task, the store knows nothing of.
+        """
         if find_spec("flower") is None:
             raise ConfigurationError("Flower is not installed: pip install 'mcptasks[flower]'")
         with bound(HOST, 0) as free:
             port: int = free.getsockname()[1]
-        login = f"mcptasks:{secrets.token_urlsafe(9)}"
-        flower = ["flower", f"--address={HOST}", f"--port={port}", f"--basic-auth={login}"]
-        self._children.start("flower", [sys.executable, "-m", "celery", "-A", self._app, *flower])
-        typer.echo(f"mcptasks dev: Flower on http://{HOST}:{port}, log in as {login}", err=True)
+        given = os.environ.get("FLOWER_BASIC_AUTH")
+        login = given or f"mcptasks:{secrets.token_urlsafe(9)}"
+        # By the environment: what stands on a command line is everybody's to read.
+        env = {"FLOWER_READ_ONLY": "true", **os.environ, "FLOWER_BASIC_AUTH": login}
+        flower = ["flower", f"--address={HOST}", f"--port={port}"]
+        self._children.start("flower", [sys.executable, "-m", "celery", "-A", self._app, *flower], env=env)
+        who = "FLOWER_BASIC_AUTH says" if given else login
+        typer.echo(f"mcptasks dev: Flower on http://{HOST}:{port}, log in as {who}", err=True)
 
     def start_server(self, listener: socket.socket) -> str:
         """The server is starting on the listener's port; returns its URL."""

@@ -25,6 +25,7 @@ from celery.signals import (
     worker_shutdown,
     worker_shutting_down,
 )
+from kombu.entity import Exchange, Queue
 
 from mcptasks.celery_seams import ForgivingAMQP
 from mcptasks.dispatch import TASK_NAME
@@ -112,7 +113,8 @@ def _transport_options(settings: Settings) -> dict[str, Any]:
 def serve_tasks(app: Celery, portal: Portal, queues: Iterable[str]) -> None:
     """The app executes tasks on this portal, and its workers sweep. A worker without -Q serves all of these queues."""
     portal.leave = functools.partial(leave, portal)
-    app.conf.task_queues = {name: {"exchange": name, "routing_key": name} for name in queues}
+    # Queues, not their options by name, which Celery takes as well: Flower reads their names off them.
+    app.conf.task_queues = [Queue(name, Exchange(name), routing_key=name) for name in queues]
     _define_task(app, portal)
     cast("dict[str, set[Any]]", app.steps)["worker"].add(_upkeep(app, portal))
     if portal.settings.log_format == "json":

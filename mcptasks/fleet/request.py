@@ -15,6 +15,11 @@ _EVENTS: Final = {
     "retrying": "task-retried",
     "sleeping": "task-retried",
     "released": "task-retried",
+    "deferred": "task-retried",
+    "error": "task-retried",
+    "draining": "task-retried",
+    "unreleased": "task-retried",
+    "lost": "task-retried",
 }
 
 
@@ -24,6 +29,11 @@ _WAITS: Final = {
     "retrying": "retrying: the tool asked to be run again later",
     "sleeping": "sleeping: waits for a timer of the tool",
     "released": "released: its worker went down, another one continues",
+    "deferred": "deferred: this worker has not got its tool, another one is looked for",
+    "error": "not run: the store did not answer, the message is sent again",
+    "draining": "not run: its worker goes down, another one takes it",
+    "unreleased": "stopped: its worker went down, another one continues after the lease",
+    "lost": "stopped: another run has the task",
 }
 
 
@@ -40,13 +50,18 @@ class TaskRequest(_Request):
         """Celery's own event, or the one that says what became of the task."""
         if type == "task-started":
             # Monitors learn the name from `task-received`, which Celery sends only together with all other events.
-            super().send_event("task-received", name=self.name, args="()", kwargs="{}", retries=0, eta=None)
+            retries = self._runs_before()
+            super().send_event("task-received", name=self.name, args="()", kwargs="{}", retries=retries, eta=None)
             super().send_event("task-started")
         elif type == "task-succeeded":
             word = str(fields.get("result")).strip("'")
             self._report(word.rpartition(": ")[2], fields.get("runtime"))
         else:
             super().send_event(type, **fields)
+
+    def _runs_before(self) -> int:
+        run = self.kwargs.get("run")
+        return run - 1 if isinstance(run, int) else 0
 
     def _report(self, word: str, runtime: float | None) -> None:
         match _EVENTS.get(word):

@@ -304,6 +304,18 @@ def test_celerys_own_request_would_not_have_sent_it(app: Celery) -> None:
     assert "send_events" in inspect.getsource(celery_request.Request.send_event)
 
 
+def test_inspection_shows_nothing_of_what_a_message_carries(app: Celery) -> None:
+    """Undocumented `Request.info(safe=)`; Flower's worker page and `celery inspect active` print it (P81)."""
+    shown = request_of(app, EventfulRequest, Eventer(enabled=False)).info()
+    assert (shown["id"], shown["args"], shown["kwargs"]) == ("label-1", "()", "{}")
+    assert TASK_ID not in repr(shown)
+
+
+def test_celerys_own_inspection_shows_what_a_message_carries(app: Celery) -> None:
+    """The reason for `EventfulRequest.info`; when this fails it can go."""
+    assert TASK_ID in repr(request_of(app, Request, Eventer(enabled=False)).info())
+
+
 class Cold(EventfulRequest):
     """Notes that it was told to end cold."""
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import socket
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -268,10 +269,30 @@ def test_flower_does_not_start_without_a_password(login: str | None) -> None:
     env = {name: value for name, value in os.environ.items() if name != "FLOWER_BASIC_AUTH"}
     env |= {} if login is None else {"FLOWER_BASIC_AUTH": login}
     pre = unit(DEPLOY / "systemd" / "mcptasks-flower.service")["Service"]["ExecStartPre"].replace("$$", "$")
-    for line in (PROCFILE["flower"], pre):
-        refused = subprocess.run(["sh", "-c", line], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert refused.returncode != 0
-        assert "set it to user:password" in refused.stderr
+    refused = subprocess.run(["sh", "-c", pre], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0
+    assert "set it to user:password" in refused.stderr
+
+
+@pytest.mark.parametrize("login", [None, "", "me:mine"])
+def test_the_procfiles_flower_has_a_password_and_only_shows(login: str | None, tmp_path: Path) -> None:
+    """The operator's, or one of today that is printed once."""
+    program = tmp_path / "celery"
+    program.write_text('#!/bin/sh\necho "$FLOWER_BASIC_AUTH $FLOWER_READ_ONLY"\n')
+    program.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FLOWER_")} | {"PATH": path}
+    env |= {} if login is None else {"FLOWER_BASIC_AUTH": login}
+    ran = subprocess.run(
+        ["sh", "-c", PROCFILE["flower"]], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    used, read_only = ran.stdout.split()
+    assert read_only == "true"
+    if login:
+        assert (used, ran.stderr) == (login, "")
+    else:
+        assert re.fullmatch(r"mcptasks:[\w-]{12}", used)
+        assert ran.stderr == f"Flower: log in as {used}\n"
 
 
 @pytest.mark.parametrize("place", [place for place in commands() if "flower" in place])
