@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.model import Claim, Hint, Question, Reason, Status, Submission, label, new_task_id
@@ -70,14 +70,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def log_in(client: httpx.AsyncClient) -> None:
+async def log_in(client: httpx2.AsyncClient) -> None:
     """The client is an operator's."""
     deadline = time.monotonic() + 60
     while True:
         try:
             page = await client.get("/login")
             break
-        except httpx.TransportError:
+        except httpx2.TransportError:
             assert time.monotonic() < deadline, "the console does not come up"
             await asyncio.sleep(0.1)
     form = {"csrf": csrf(page.text), "name": "olga", "token": TOKEN}
@@ -91,7 +91,7 @@ def csrf(page: str) -> str:
     return found[1]
 
 
-async def timed(client: httpx.AsyncClient, path: str) -> list[float]:
+async def timed(client: httpx2.AsyncClient, path: str) -> list[float]:
     """How long the page took, each time, in ms."""
     took: list[float] = []
     for _ in range(PROBES):
@@ -102,7 +102,7 @@ async def timed(client: httpx.AsyncClient, path: str) -> list[float]:
     return sorted(took)
 
 
-async def seen(client: httpx.AsyncClient, looker: httpx.AsyncClient, tasks: list[str]) -> list[float]:
+async def seen(client: httpx2.AsyncClient, looker: httpx2.AsyncClient, tasks: list[str]) -> list[float]:
     """How long after an answer was sent the inbox of another browser had changed, each time, in ms."""
     took: list[float] = []
     token = csrf((await client.get("/inbox")).text)
@@ -147,7 +147,7 @@ async def measure(settings: Settings, count: int) -> int:
     base = f"http://127.0.0.1:{port}"
     with subprocess.Popen(command, env=env) as process:  # noqa: ASYNC220 - it is there before anything is measured
         try:
-            async with httpx.AsyncClient(base_url=base) as client, httpx.AsyncClient(base_url=base) as looker:
+            async with httpx2.AsyncClient(base_url=base) as client, httpx2.AsyncClient(base_url=base) as looker:
                 await log_in(client)
                 await log_in(looker)
                 over = False

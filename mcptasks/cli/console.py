@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 
+from mcptasks.cli.operating import fleets_settings
 from mcptasks.cli.serve import bound
 from mcptasks.errors import ConfigurationError
+from mcptasks.observe import metrics_port
+from mcptasks.observe.logs import log_json
 
 #: What the extra brings, by the names that Python knows them by.
-_NEEDED = ("jinja2", "authlib", "itsdangerous", "httpx", "multipart")
+_NEEDED = ("jinja2", "authlib", "itsdangerous", "multipart")
 #: Open pages end by themselves only after minutes.
 _GRACE_S = 2
 
@@ -30,15 +35,25 @@ def console(
         raise ConfigurationError("The console is not installed: pip install 'mcptasks[console]'")
     from mcptasks.console import console_app  # noqa: PLC0415 - only where the extra is there
 
-    app = console_app()
-    with bound(host, port) as listener:
+    settings = fleets_settings()
+    app = console_app(settings)
+    if json := settings.log_format == "json":
+        log_json()
+    else:
+        # What operators do is told at this level.
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = uvicorn.Config(
+        app,
+        log_level=log_level.lower(),
+        log_config=None if json else LOGGING_CONFIG,
+        access_log=False,
+        # Whose the connection is decides whether a proxy's word is believed; so nobody else's word on that counts.
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    with bound(host, port) as listener, metrics_port.serving(settings):
         listener.listen()  # who comes before uvicorn waits
         address, taken = listener.getsockname()[:2]
-        typer.echo(
-            f"mcptasks console: serving http://{f'[{address}]' if ':' in address else address}:{taken}", err=True
-        )
-        # Whose the connection is decides whether a proxy's word is believed; so nobody else's word on that counts.
-        config = uvicorn.Config(
-            app, log_level=log_level.lower(), proxy_headers=False, timeout_graceful_shutdown=_GRACE_S, access_log=False
-        )
+        shown = f"[{address}]" if ":" in address else address
+        typer.echo(f"mcptasks console: serving http://{shown}:{taken}", err=True)
         uvicorn.Server(config).run(sockets=[listener])

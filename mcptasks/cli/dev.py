@@ -37,6 +37,7 @@ def dev(
     pool: Annotated[str, typer.Option(help="Pool of the workers: threads or prefork.")] = "threads",
     concurrency: Annotated[int, typer.Option(min=0, help="Runs at a time per worker; 0: the pool's default.")] = 0,
     flower: Annotated[bool, typer.Option("--flower", help="Also Flower, on a free port.")] = False,
+    console: Annotated[bool, typer.Option("--console", help="Also the operators' console, on a free port.")] = False,
     workdir: Annotated[
         Path, typer.Option(file_okay=False, exists=True, help="Folder to work in: of TARGET's module, and of --data.")
     ] = Path(),
@@ -50,7 +51,9 @@ def dev(
         raise typer.BadParameter("--stdio and --port exclude each other.")
     os.chdir(workdir)
     if stdio:
-        _serve_stdio(target, workers=workers, pool=pool, concurrency=concurrency, flower=flower, data=data)
+        _serve_stdio(
+            target, workers=workers, pool=pool, concurrency=concurrency, flower=flower, console=console, data=data
+        )
         return
     with interrupt_on_termination(), ExitStack() as stack:
         # Held until the server takes it: a taken port is told now, not after everything else has started.
@@ -61,6 +64,8 @@ def dev(
             fleet.start_workers(pool=pool, concurrency=concurrency)
             if flower:
                 fleet.start_flower()
+            if console:
+                fleet.start_console()
             url = fleet.start_server(listener)
             fleet.await_ready(url)
             print(f"mcptasks dev: serving {url}", flush=True)
@@ -69,7 +74,9 @@ def dev(
             typer.echo("mcptasks dev: stopping", err=True)
 
 
-def _serve_stdio(target: str, *, workers: int, pool: str, concurrency: int, flower: bool, data: Path) -> None:
+def _serve_stdio(
+    target: str, *, workers: int, pool: str, concurrency: int, flower: bool, console: bool, data: Path
+) -> None:
     # First of all: from here on nothing that is printed, imported or started can reach the client.
     server = StdioServer()
     with interrupt_once() as ignore, ExitStack() as stack:
@@ -83,6 +90,8 @@ def _serve_stdio(target: str, *, workers: int, pool: str, concurrency: int, flow
             fleet.start_workers(pool=pool, concurrency=concurrency, run_grace_ms=STDIO_RUN_GRACE_MS)
             if flower:
                 fleet.start_flower()
+            if console:
+                fleet.start_console()
             stack.enter_context(server.serving(mcp, children.fail))
             typer.echo(f"mcptasks dev: serving {target} on stdio; the log of its workers is {log.name}", err=True)
             fleet.watch()

@@ -104,6 +104,17 @@ class DevFleet:
         who = "FLOWER_BASIC_AUTH says" if given else login
         typer.echo(f"mcptasks dev: Flower on http://{HOST}:{port}, log in as {who}", err=True)
 
+    def start_console(self) -> None:
+        """The console is starting; its address, and its token of today where the operator has none, are on stderr."""
+        with bound(HOST, 0) as free:
+            port: int = free.getsockname()[1]
+        token = os.environ.get("MCPTASKS_CONSOLE_TOKEN", "")
+        env = {**os.environ, "MCPTASKS_CONSOLE_TOKEN": token or secrets.token_urlsafe(12)}
+        command = ["console", "--port", str(port), "--log-level", "warning"]
+        self._children.start("console", [sys.executable, "-m", "mcptasks.cli.main", *command], env=env)
+        login = "" if token else f", log in with the token {env['MCPTASKS_CONSOLE_TOKEN']}"
+        typer.echo(f"mcptasks dev: console on http://{HOST}:{port}{login}", err=True)
+
     def start_server(self, listener: socket.socket) -> str:
         """The server is starting on the listener's port; returns its URL."""
         port: int = listener.getsockname()[1]

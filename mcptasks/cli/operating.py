@@ -66,14 +66,20 @@ _COMPLETED: Final = 100
 _PIPE_WIDTH: Final = 200
 
 
+def fleets_settings() -> Settings:
+    """The environment's, with the embedded store of a `mcptasks dev` in this folder where they name none."""
+    settings = Settings.load()
+    if "redis_url" not in settings.model_fields_set and (url := running_on()):
+        return settings.model_copy(update={"redis_url": url})
+    return settings
+
+
 def on_fleet(call: Callable[[Operations], Awaitable[T]]) -> T:
     """What the call came to, with a connection of its own to the store that the environment names.
 
     Where it names none, that is the embedded one of a `mcptasks dev` in this folder, if one runs.
     """
-    settings = Settings.load()
-    if "redis_url" not in settings.model_fields_set and (url := running_on()):
-        settings = settings.model_copy(update={"redis_url": url})
+    settings = fleets_settings()
 
     async def connected() -> T:
         async with Operations(settings, operator=who()) as fleet:

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from authlib.integrations.base_client.errors import OAuthError
 from authlib.integrations.starlette_client import OAuth
-from httpx import HTTPError
+from httpx2 import HTTPError
+from joserfc.errors import JoseError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -76,8 +77,8 @@ class Entrance:
         """Who comes back with the provider's word, and may enter, is logged in."""
         try:
             told = await self._provider.authorize_access_token(request)
-        # A token that is none is an error of the JOSE library, of which there are many.
-        except (OAuthError, HTTPError, ValueError, KeyError) as exc:
+        # The last two: what the provider told is not what OpenID says it is.
+        except (OAuthError, HTTPError, JoseError, ValueError, KeyError) as exc:
             log.warning("A log-in through OpenID was refused: %s", type(exc).__name__)
             return await self._page(request, 403, wrong="The OpenID provider did not let you in.")
         name = self._allowed(told.get("userinfo") or {})

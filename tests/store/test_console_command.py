@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 
 from mcptasks.settings import Settings
@@ -44,7 +44,7 @@ async def test_it_serves_streams_and_ends_at_once_when_it_is_told_to(store: Task
     """Also while somebody looks, for whom the page is drawn again and again."""
     await parked(store)
     with process(settings) as (console, url):
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
             # Its port is bound before it says so: who comes early waits.
             page = await client.get("/login")
             csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)
