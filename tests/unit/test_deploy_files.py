@@ -1,8 +1,9 @@
-"""What an operator copies works as it lies there (issue 2: Procfile, compose file, systemd units, Valkey settings)."""
+"""What an operator copies works as it lies there (Procfile, compose file, systemd units, Valkey settings)."""
 
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,8 @@ from dotenv import dotenv_values
 from honcho.environ import parse_procfile
 
 from mcptasks.cli.embedded import CONFIG, find_binary
+from mcptasks.settings import Settings
+from mcptasks.times import duration_ms
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -31,9 +34,14 @@ COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROCFILE: dict[str, str] = dict(parse_procfile((ROOT / "Procfile").read_text()).processes)
 
+#: For giving back what runs, once the grace is over.
+SPARE_S = 15
+
 #: What must be set to something by whoever deploys.
-SECRETS = {"VALKEY_PASSWORD", "FLOWER_BASIC_AUTH", "MCPTASKS_REQUEST_STATE_KEYS"}
+SECRETS = {"VALKEY_PASSWORD", "FLOWER_BASIC_AUTH", "MCPTASKS_REQUEST_STATE_KEYS", "MCPTASKS_CONSOLE_TOKEN"}
 PASSWORD = "f00dfeed" * 8
+#: The services that run this project's own image.
+OURS = ("server", "worker", "console", "flower")
 
 
 def unit(file: Path) -> configparser.ConfigParser:
@@ -53,7 +61,7 @@ def modules_in(command: list[str]) -> set[str]:
 def commands() -> dict[str, list[str]]:
     """Every command line of ours that any of the files starts."""
     found = {f"Procfile {name}": shlex.split(line) for name, line in PROCFILE.items()}
-    found |= {f"compose {name}": SERVICES[name]["command"] for name in SERVICES if name != "valkey"}
+    found |= {f"compose {name}": SERVICES[name]["command"] for name in OURS}
     found |= {file.name: shlex.split(unit(file)["Service"]["ExecStart"]) for file in UNITS}
     docker = re.search(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert docker is not None
@@ -144,8 +152,32 @@ def test_the_composed_valkey_wants_its_password_and_shows_it_to_nobody(tmp_path:
 # --- compose and the image -------------------------------------------------------------------------------------------
 
 
-def test_compose_runs_the_four_kinds_of_process() -> None:
-    assert set(SERVICES) == {"valkey", "server", "worker", "flower"}
+def test_compose_runs_every_kind_of_process_and_two_of_those_that_carry_the_load() -> None:
+    assert SERVICES.keys() >= {"valkey", "proxy", *OURS}
+    assert (SERVICES["server"]["scale"], SERVICES["worker"]["scale"]) == (2, 2)
+    assert "ports" not in SERVICES["server"], "two of them cannot have one port; the proxy has it"
+
+
+def test_docker_compose_itself_accepts_the_file(tmp_path: Path) -> None:
+    """Compose's own parser, as `docker compose config`; and it refuses to start without the secrets."""
+    env, argv = tmp_path / ".env", [str(Path(sys.executable).parent / "docker-compose"), "-f", "compose.yaml"]
+    env.write_text("".join(f"{name}=x\n" for name in SECRETS))
+    argv += ["--env-file", str(env), "config", "--format", "json"]
+    done = subprocess.run(argv, cwd=DEPLOY, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["services"].keys() == SERVICES.keys()
+    for name in SECRETS:
+        env.write_text("".join(f"{other}=x\n" for other in SECRETS - {name}))
+        refused = subprocess.run(argv, cwd=DEPLOY, capture_output=True, text=True, timeout=60)
+        assert refused.returncode != 0 and name in refused.stderr
+
+
+def test_workers_are_killed_only_after_their_grace() -> None:
+    """What stops them waits longer than MCPTASKS_SHUTDOWN_GRACE_MS, or runs are cut off that were to be given back."""
+    grace_s = Settings.model_fields["shutdown_grace_ms"].default / 1000
+    service = unit(DEPLOY / "systemd" / "mcptasks-worker@.service")["Service"]
+    assert int(service["TimeoutStopSec"]) >= grace_s + SPARE_S
+    assert duration_ms(SERVICES["worker"]["stop_grace_period"]) / 1000 >= grace_s + SPARE_S
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -156,7 +188,7 @@ def test_every_service_is_checked_restarted_and_unprivileged(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
 
 
-@pytest.mark.parametrize("name", ["server", "worker", "flower"])
+@pytest.mark.parametrize("name", OURS)
 def test_every_process_of_ours_waits_for_the_store_and_knows_it(name: str) -> None:
     service = SERVICES[name]
     assert service["depends_on"] == {"valkey": {"condition": "service_healthy"}}
@@ -188,7 +220,7 @@ def test_every_variable_of_compose_is_required_and_in_the_example_without_a_valu
 def test_the_images_are_pinned_to_a_patch_release() -> None:
     base = re.search(r"^ARG PYTHON=(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert base is not None
-    for image in (base[1], SERVICES["valkey"]["image"]):
+    for image in (base[1], *(one["image"] for name, one in SERVICES.items() if name not in OURS)):
         assert re.search(r":\d+\.\d+\.\d+", image), image
 
 
@@ -208,7 +240,12 @@ def test_what_the_image_copies_is_let_into_the_build_context() -> None:
 
 
 def test_there_is_a_unit_for_each_process_of_ours() -> None:
-    assert {file.stem for file in UNITS} == {"mcptasks-flower", "mcptasks-server", "mcptasks-worker@"}
+    assert {file.stem for file in UNITS} == {
+        "mcptasks-console",
+        "mcptasks-flower",
+        "mcptasks-server",
+        "mcptasks-worker@",
+    }
 
 
 @pytest.mark.parametrize("file", UNITS, ids=lambda file: file.name)
@@ -236,6 +273,7 @@ def test_the_units_read_their_secrets_from_a_file_with_an_example() -> None:
     assert example == {
         "MCPTASKS_REDIS_URL": "redis://127.0.0.1:6379/0",
         "FLOWER_BASIC_AUTH": "",
+        "MCPTASKS_CONSOLE_TOKEN": "",
         "MCPTASKS_ARTIFACTS_URL": "/var/lib/mcptasks/artifacts",
     }
 
@@ -247,7 +285,7 @@ def test_servers_read_the_artifacts_where_workers_write_them() -> None:
         assert service["volumes"] == ["artifacts:/artifacts"]
         assert service["environment"]["MCPTASKS_ARTIFACTS_URL"] == "/artifacts"
     assert "install -d -o 10001 -g mcptasks -m 700 /artifacts" in (DEPLOY / "Dockerfile").read_text()
-    writers = [unit(file)["Service"] for file in UNITS if "flower" not in file.name]
+    writers = [unit(file)["Service"] for file in UNITS if "server" in file.name or "worker" in file.name]
     assert [(one["StateDirectory"], one["StateDirectoryMode"]) for one in writers] == [("mcptasks", "0700")] * 2
 
 
