@@ -121,10 +121,11 @@ def _class(cls: type[BaseSettings]) -> Iterator[str]:
             yield from ("", f"## {_PARTS[name]}", "")
             first = True
         if first:
-            yield from ("| variable | type | default | range | read by | what it does |", "|---|---|---|---|---|---|")
+            yield from ("| variable | type and range | default | read by | what it does |", "|---|---|---|---|---|")
             first = False
         default, text = described[name]
-        cells = (_type(field, default), _default(field, default), _range(field, name), _reader(cls, name), text)
+        kind = ", ".join(part for part in (_type(field, default), _range(field, name)) if part)
+        cells = (kind.replace("one of, ", "one of "), _default(field, default), _reader(cls, name), text)
         yield f"| `{_name(cls, name)}` | {' | '.join(cells)} |"
     yield ""
 
