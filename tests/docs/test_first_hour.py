@@ -52,8 +52,7 @@ class Reader:
     def serve(self, command: str) -> None:
         """It serves, in the first terminal."""
         began = time.monotonic()
-        if self._dev is not None:
-            self._dev.wait(60)
+        self._end()
         words = [str(self.folder / ".venv" / "bin" / "mcptasks"), *command.split()[1:]]
         # What a terminal does: Ctrl-C is for the group in front.
         self._dev = subprocess.Popen(
@@ -69,12 +68,17 @@ class Reader:
         self._dev.send_signal(signal.SIGINT)
         self._dev.wait(60)
 
+    def _end(self) -> None:
+        """What ran in the first terminal has ended, by itself or by Ctrl-C."""
+        if self._dev is not None:
+            self._dev.wait(60)
+            _shut(self._dev.stdout)
+
     def close(self) -> None:
         """Nothing runs any more."""
-        if self._dev is not None:
-            if self._dev.poll() is None:
-                self.interrupt()
-            _shut(self._dev.stdout)
+        if self._dev is not None and self._dev.poll() is None:
+            self.interrupt()
+        self._end()
         _shut(self._shell.stdin)
         self._shell.wait(30)
         _shut(self._shell.stdout)
