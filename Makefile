@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint docs demo-picture types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos chromium bench-console
+.PHONY: help setup demo test test-slow test-all lint docs demo-picture types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos chromium promtool bench-console
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,10 +33,14 @@ demo: setup ## The tour: durable tasks on an embedded Valkey, in under 90 second
 chromium:
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-test: setup chromium ## All tests but the slow rings
+# Prometheus' own tool, which checks and runs the alert rules.
+promtool:
+	@command -v promtool >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; }
+
+test: setup chromium promtool ## All tests but the slow rings
 	$(PYTEST) -m 'not slow'
 
-test-slow: setup chromium ## The slow rings
+test-slow: setup chromium promtool ## The slow rings
 	$(PYTEST) -m slow
 
 test-all: test test-slow ## Everything
