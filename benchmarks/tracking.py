@@ -45,6 +45,9 @@ LAG_P99_MS: Final = 10_000
 ROUND_TRIPS: Final = 4.0
 #: Growth of the worker's memory from its first minute to the end: what polls leave behind shows within minutes.
 GROWTH_MB: Final = 20.0
+#: Open files of the worker, connections among them: at most 16 to the server, 32 to the store, and some 25 of Python and
+#: Celery. They are opened as they are needed, so their number grows until then, and no further.
+FILES: Final = 90
 
 
 def main(
@@ -63,6 +66,7 @@ def main(
             ("due lag p99", found["lag_p99_ms"] > LAG_P99_MS),
             ("round trips per poll", found["round_trips_per_poll"] > ROUND_TRIPS),
             ("memory", found["worker_growth_mb"] > GROWTH_MB),
+            ("open files", found["worker_files"] > FILES),
         )
         if over
     ]
