@@ -45,8 +45,8 @@ LAG_P99_MS: Final = 10_000
 ROUND_TRIPS: Final = 4.0
 #: Growth of the worker's memory from its first minute to the end: what polls leave behind shows within minutes.
 GROWTH_MB: Final = 20.0
-#: Open files of the worker, connections among them: at most 16 to the server, 32 to the store, and some 25 of Python and
-#: Celery. They are opened as they are needed, so their number grows until then, and no further.
+#: Open files of the worker, connections among them: at most 16 to the server, 32 to the store, and some 25 of Python
+#: and Celery. They are opened as they are needed, so their number grows until then, and no further.
 FILES: Final = 90
 
 
