@@ -95,6 +95,23 @@ async def test_a_session_ends_with_its_time_and_with_its_token(
         assert (answer.url.path == "/tasks") == (cookie == value and not options and not later_s)
 
 
+async def test_a_session_is_over_after_its_time_however_busy_it_was(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done in it gives the cookie a fresh signature, and no more time."""
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    async with browser(settings) as page:
+        await page.log_in()
+        before = page.cookies()
+        now_s += 11 * 3600
+        assert (await page.open("/fleet")).url.path == "/fleet"
+        await page.send("/fleet/open", {}, follow=False)
+        assert page.cookies() != before
+        now_s += 2 * 3600
+        assert (await page.open("/fleet")).url.path == "/login"
+
+
 async def test_a_proxys_word_is_believed_from_its_networks_alone(store: TaskStore, settings: Settings) -> None:
     """The header says who acts; whoever else sends it is nobody."""
     claim = await asked(store)
