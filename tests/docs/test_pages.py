@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from markdown.extensions.toc import slugify
 
-from tests.docs.pages import COMMAND, ROOT, made, straight_path
+from tests.docs.pages import COMMAND, DOCS, ROOT, made, straight_path
 from tests.docs.pages.settings_page import names
 
 
@@ -35,6 +37,18 @@ def test_the_picture_names_only_what_the_code_has(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(straight_path, "STEPS", (drawn._replace(script="created"),))
     with pytest.raises(KeyError):
         straight_path.picture()
+
+
+def test_each_alert_leads_to_a_heading_of_the_operating_page_that_names_it() -> None:
+    """Whoever is called at night comes out where it says what to do."""
+    page = (DOCS / "operating.md").read_text()
+    sections = {slugify(text.split("\n", 1)[0], "-"): text for text in re.split(r"^## ", page, flags=re.MULTILINE)[1:]}
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    for rule in rules:
+        anchor = rule["annotations"]["runbook"].removeprefix("docs/operating.md#")
+        assert f"`{rule['alert']}`" in sections[anchor], f"{rule['alert']} is not in {anchor}"
+    assert set(re.findall(r"`(Mcptasks[A-Za-z]+)`", page)) == {rule["alert"] for rule in rules}
 
 
 def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
