@@ -77,7 +77,8 @@ class Desk:
     async def part(self, request: Request, name: str, /, **known: Any) -> str:
         """A part of a page, drawn."""
         found = {**self._common(request), **known}
-        return self._templates.get_template(name).render(found)
+        # Tools may say half an emoji, which no encoding has.
+        return self._templates.get_template(name).render(found).encode("utf-8", "replace").decode()
 
     async def page(self, request: Request, name: str, status: int = 200, /, **known: Any) -> Response:
         """A whole page, with what every one says of the fleet."""

@@ -109,7 +109,9 @@ def answer_of(question: Mapping[str, Any], form: FormData) -> dict[str, Any]:
     content, errors = dict[str, Any](), dict[str, str]()
     required = cast("list[str]", schema.get("required") or [])
     for name, wanted in fields_of(schema).items():
-        texts = [text for text in form.getlist(_PREFIX + name) if isinstance(text, str)]
+        # Browsers end lines as teletypes did.
+        sent = (text for text in form.getlist(_PREFIX + name) if isinstance(text, str))
+        texts = [text.replace("\r\n", "\n") for text in sent]
         try:
             if kind_of(wanted) == "array" and choices(items_of(wanted)):
                 if texts or name in required:

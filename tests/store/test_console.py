@@ -156,10 +156,10 @@ async def test_a_form_is_an_answer_as_a_client_would_send_it(store: TaskStore, s
     claim = await asked(store)
     async with browser(settings) as page:
         where = await at_work(settings, page, claim)
-        form = {"key": "q", "action": "accept", "f:approve": "true", "f:count": "3", "f:size": "l", "f:word": ""}
+        form = {"key": "q", "action": "accept", "f:approve": "true", "f:count": "3", "f:size": "l", "f:word": "a\r\nb"}
         done = await page.send(f"{where}/answer", {**form, "f:tell": ["ann", "eve"]})
     assert "Answered. The task moves on." in done.text
-    content = {"approve": True, "count": 3, "size": "l", "tell": ["ann", "eve"]}
+    content = {"approve": True, "count": 3, "size": "l", "word": "a\nb", "tell": ["ann", "eve"]}
     assert await answers(store, claim) == {"q": {"action": "accept", "content": content}}
     assert (await read(store, claim.task_id)).status is Status.QUEUED
     assert await told(settings, claim.task_id, "answer") == {"by": "operator", "operator": "olga", "keys": ["q"]}

@@ -223,7 +223,10 @@ async def test_a_script_in_any_text_is_text(store: TaskStore, settings: Settings
     """Of questions, fields, keys, owners, tools, messages and reasons."""
     schema = {
         "type": "object",
-        "properties": {SCRIPT: {"type": "string", "title": SCRIPT, "description": SCRIPT, "default": SCRIPT}},
+        "properties": {
+            SCRIPT: {"type": "string", "title": SCRIPT, "description": SCRIPT, "default": SCRIPT},
+            "half \ud83d": {"type": "string", "title": "half \ud83d", "enum": ["\ud83d"], "default": "\ud83d"},
+        },
         "required": [SCRIPT],
     }
     params = {"mode": "form", "message": SCRIPT, "requestedSchema": schema}
