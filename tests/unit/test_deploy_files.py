@@ -38,7 +38,13 @@ PROCFILE: dict[str, str] = dict(parse_procfile((ROOT / "Procfile").read_text()).
 SPARE_S = 15
 
 #: What must be set to something by whoever deploys.
-SECRETS = {"VALKEY_PASSWORD", "FLOWER_BASIC_AUTH", "MCPTASKS_REQUEST_STATE_KEYS", "MCPTASKS_CONSOLE_TOKEN"}
+SECRETS = {
+    "VALKEY_PASSWORD",
+    "FLOWER_BASIC_AUTH",
+    "MCPTASKS_REQUEST_STATE_KEYS",
+    "MCPTASKS_CONSOLE_TOKEN",
+    "GRAFANA_PASSWORD",
+}
 PASSWORD = "f00dfeed" * 8
 #: The services that run this project's own image.
 OURS = ("server", "worker", "console", "flower")
@@ -153,7 +159,7 @@ def test_the_composed_valkey_wants_its_password_and_shows_it_to_nobody(tmp_path:
 
 
 def test_compose_runs_every_kind_of_process_and_two_of_those_that_carry_the_load() -> None:
-    assert SERVICES.keys() >= {"valkey", "proxy", *OURS}
+    assert SERVICES.keys() == {"valkey", "proxy", "prometheus", "grafana", *OURS}
     assert (SERVICES["server"]["scale"], SERVICES["worker"]["scale"]) == (2, 2)
     assert "ports" not in SERVICES["server"], "two of them cannot have one port; the proxy has it"
 
@@ -206,7 +212,7 @@ def test_every_file_that_compose_mounts_or_builds_from_is_there() -> None:
     files = [DEPLOY / mount for mount in mounts if mount.startswith(".")]
     build = SERVICES["server"]["build"]
     files.append(DEPLOY / build["context"] / build["dockerfile"])
-    assert [file for file in files if not file.is_file()] == []
+    assert [file for file in files if not file.exists()] == []
 
 
 def test_every_variable_of_compose_is_required_and_in_the_example_without_a_value() -> None:
@@ -221,7 +227,7 @@ def test_the_images_are_pinned_to_a_patch_release() -> None:
     base = re.search(r"^ARG PYTHON=(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert base is not None
     for image in (base[1], *(one["image"] for name, one in SERVICES.items() if name not in OURS)):
-        assert re.search(r":\d+\.\d+\.\d+", image), image
+        assert re.search(r":v?\d+\.\d+\.\d+", image), image
 
 
 def test_the_image_does_not_run_as_root() -> None:

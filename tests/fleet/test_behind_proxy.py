@@ -1,0 +1,69 @@
+"""Two servers behind the proxy of deploy/: requests go to either, streams come through as they are written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mcptasks.client import connect
+from mcptasks.wire import DetailedTask
+from tests.fleet.conftest import ENDED
+from tests.fleet.system import Fleet, client, free_port, new_key, outcome, start, text
+from tests.fleet.test_push import waiting
+from tests.support import nginx
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.anyio]
+
+
+def test_nginx_accepts_the_file_as_it_stands(tmp_path: Path) -> None:
+    argv = [nginx.binary(), "-t", "-c", str(nginx.CONF), "-e", "/dev/stderr"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def test_tasks_and_streams_pass_the_proxy_and_one_server_may_go(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sticky sessions, no buffering: a waiting client hears of the end without asking."""
+    first, second = fleet.start_server(), fleet.start_server()
+    worker = fleet.start_worker()
+    ports = [int(fleet.ready(one).rpartition(":")[2].partition("/")[0]) for one in (first, second)]
+    fleet.ready(worker)
+    port, key, path, polls = free_port(), new_key(), tmp_path / "open", list[DetailedTask]()
+    conf = nginx.moved(port, ports, tmp_path)
+    fleet.start_other("nginx", [nginx.binary(), "-c", str(conf), "-e", "/dev/stderr", "-g", "daemon off;"])
+    wait_until(lambda: _healthy(port), description="the proxy answers its probe")
+    async with client(f"http://127.0.0.1:{port}/mcp") as connection:
+        for _ in range(3):
+            assert await outcome(await start(connection, "ledger", key=key)) == f"ran {key}"
+        handle = await start(connection, "gate", key=key, path=str(path))
+        get = handle.get
+
+        async def counted() -> DetailedTask:
+            polls.append(await get())
+            return polls[-1]
+
+        monkeypatch.setattr(handle, "get", counted)
+        async with waiting(handle) as wait:
+            fleet.ledger.await_event(key, "begin")
+            path.touch()
+            assert text(await wait) == f"passed {key}"
+    for one in (first, second):
+        assert re.search(r'"POST /mcp HTTP/1.1" 200', one.output), "both were asked"
+    assert first.stop() in ENDED
+    async with connect(f"http://127.0.0.1:{port}/mcp") as connection:
+        for _ in range(4):
+            assert await outcome(await start(connection, "ledger", key=key)) == f"ran {key}"
+
+
+def _healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=1) as answer:
+            return answer.read() == b"ok\n"
+    except OSError:
+        return False
