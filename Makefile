@@ -11,7 +11,7 @@ WORKERS ?= 2
 CHAOS_MINUTES ?= 1.5
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: help setup demo test test-slow test-all lint docs demo-picture types stress bench bench-recovery bench-push bench-resume bench-sealing bench-record bench-tracker clean chaos chromium promtool bench-console
+.PHONY: help setup demo test test-slow test-all lint docs demo-picture types stress bench bench-recovery bench-push bench-resume bench-sealing bench-metrics bench-record bench-tracker clean chaos chromium promtool bench-console
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ bench-push: setup ## How soon a client that listens hears of its task's end; exi
 
 bench-sealing: setup ## What encryption at rest costs the store's calls, in time and in bytes
 	$(BIN)/python -m benchmarks.sealing
+
+bench-metrics: setup ## What counting for Prometheus costs the store's calls
+	$(BIN)/python -m benchmarks.metrics
 
 bench-resume: setup ## How soon an answered task goes on, beside FastMCP's; exit 1 over 0.6 (held: 0.4) of its time
 	$(BIN)/python -m benchmarks.resume
