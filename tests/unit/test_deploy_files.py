@@ -318,6 +318,15 @@ def test_flower_does_not_start_without_a_password(login: str | None) -> None:
     assert "set it to user:password" in refused.stderr
 
 
+def test_flower_only_shows_wherever_it_is_deployed() -> None:
+    """Its actions work on messages, behind the store's back."""
+    assert SERVICES["flower"]["environment"]["FLOWER_READ_ONLY"] == "true"
+    assert unit(DEPLOY / "systemd" / "mcptasks-flower.service")["Service"]["Environment"] == "FLOWER_READ_ONLY=true"
+    deployment = next(yaml.safe_load_all((DEPLOY / "kubernetes" / "flower.yaml").read_text()))
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"name": "FLOWER_READ_ONLY", "value": "true"} in container["env"]
+
+
 @pytest.mark.parametrize("login", [None, "", "me:mine"])
 def test_the_procfiles_flower_has_a_password_and_only_shows(login: str | None, tmp_path: Path) -> None:
     """The operator's, or one of today that is printed once."""
