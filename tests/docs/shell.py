@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import click
 from typer.main import get_command
 
 from mcptasks.cli.main import app
@@ -90,18 +89,20 @@ def _commands(line: str) -> Iterator[list[str]]:
 def _parse(words: list[str], line: str) -> None:
     """The command line takes these words."""
     command: Any = get_command(app)
-    parent: click.Context | None = None
+    parent: Any = None
     try:
         while True:
             context: Any = command.make_context(command.name or "mcptasks", list(words), parent=parent)
-            if not isinstance(command, click.Group):
+            if not hasattr(command, "resolve_command"):
                 return
             # What click itself takes them from.
             rest = [*context._protected_args, *context.args]
             if not rest:
                 return
             parent, (_, command, words) = context, command.resolve_command(context, rest)
-    except click.exceptions.Exit:
-        return
-    except click.UsageError as wrong:
-        raise AssertionError(f"{line!r}: {wrong.format_message()}") from wrong
+    except Exception as wrong:
+        # typer brings a click of its own, whose errors are no public names: told apart by what they have.
+        if hasattr(wrong, "format_message"):
+            raise AssertionError(f"{line!r}: {wrong.format_message()}") from wrong  # pyright: ignore[reportAttributeAccessIssue]
+        if not hasattr(wrong, "exit_code"):
+            raise

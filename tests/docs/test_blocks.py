@@ -48,3 +48,34 @@ async def test_the_blocks_of_a_page_run(page: Path, folder: Path, commands: Comm
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_names_no_variable_that_nothing_reads(page: Path) -> None:
     assert unknown_variables(page.read_text()) == set()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("language", "text", "wrong"),
+    [
+        ("python", "await asyncio.sleep(0)", "asyncio"),
+        ("python", "# test_nothing.py\nx = 1", "has no tests"),
+        ("sh", "mcptasks ps --everything", "No such option"),
+        ("sh", "mcptasks show --everything abcd", "No such option"),
+        ("sh", "mcptasks pss", "No such command"),
+        ("console", "$ mcptasks admission slam", "No such command"),
+        ("sh", "true && make everything", "make everything"),
+        ("sh", "pip install 'mcptasks[everything]'", "no extra"),
+        ("json", '{"a": 1,}', "JSON|double quotes"),
+        ("yaml", "a: [1", "flow sequence"),
+        ("toml", "a = ", "value"),
+    ],
+)
+async def test_a_block_that_is_wrong_is_found(
+    language: str, text: str, wrong: str, folder: Path, commands: Commands
+) -> None:
+    page = folder / "page.md"
+    page.write_text(f"# A page\n\n```{language}\n{text}\n```\n")
+    with pytest.raises(Exception, match=wrong):
+        await Page(page, folder, Shell(commands)).run()
+
+
+def test_a_variable_that_nothing_reads_is_found() -> None:
+    text = "MCPTASKS_REDIS_URL, MCPTASKS_TRACK_*, MCPTASKS_REDIS_URI"
+    assert unknown_variables(text) == {"MCPTASKS_REDIS_URI"}

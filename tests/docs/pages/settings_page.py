@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
@@ -79,6 +80,7 @@ What a tool can set for itself (`ttl`, `queue`, `time_limit`, ...) is an argumen
 """
 
 
+@cache
 def settings_classes() -> list[type[BaseSettings]]:
     """Every class of the package that reads `MCPTASKS_*`, `Settings` first."""
     found: list[type[BaseSettings]] = []
@@ -92,9 +94,10 @@ def settings_classes() -> list[type[BaseSettings]]:
     return sorted(found, key=lambda one: (one is not Settings, one.model_config.get("env_prefix", "")))
 
 
-def names() -> set[str]:
+@cache
+def names() -> frozenset[str]:
     """The names of all variables that the page tells of."""
-    return {_name(cls, field) for cls in settings_classes() for field in cls.model_fields} | set(OTHERS)
+    return frozenset({_name(cls, field) for cls in settings_classes() for field in cls.model_fields} | set(OTHERS))
 
 
 def page() -> str:
