@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import urllib.request
 from pathlib import Path
 
 import pytest
+from mcp.client import Client
 
-from mcptasks.client import connect
+from mcptasks.client import TasksClient, connect
 from mcptasks.wire import DetailedTask
 from tests.fleet.conftest import ENDED
 from tests.fleet.system import Fleet, client, free_port, new_key, outcome, start, text
 from tests.fleet.test_push import waiting
 from tests.support import nginx
+from tests.support.patient import Patient
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
@@ -34,14 +37,15 @@ async def test_tasks_and_streams_pass_the_proxy_and_one_server_may_go(
     worker = fleet.start_worker()
     ports = [int(fleet.ready(one).rpartition(":")[2].partition("/")[0]) for one in (first, second)]
     fleet.ready(worker)
-    port, key, path, polls = free_port(), new_key(), tmp_path / "open", list[DetailedTask]()
+    port, key, path, polls, patient = free_port(), new_key(), tmp_path / "open", list[DetailedTask](), Patient()
     conf = nginx.moved(port, ports, tmp_path)
     fleet.start_other("nginx", [nginx.binary(), "-c", str(conf), "-e", "/dev/stderr", "-g", "daemon off;"])
     wait_until(lambda: _healthy(port), description="the proxy answers its probe")
-    async with client(f"http://127.0.0.1:{port}/mcp") as connection:
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with client(url) as maker, Client(url, extensions=[TasksClient(pause=patient)]) as listener:
         for _ in range(3):
-            assert await outcome(await start(connection, "ledger", key=key)) == f"ran {key}"
-        handle = await start(connection, "gate", key=key, path=str(path))
+            assert await outcome(await start(maker, "ledger", key=key)) == f"ran {key}"
+        handle = TasksClient.attach(listener, (await start(maker, "gate", key=key, path=str(path))).task_id)
         get = handle.get
 
         async def counted() -> DetailedTask:
@@ -51,12 +55,16 @@ async def test_tasks_and_streams_pass_the_proxy_and_one_server_may_go(
         monkeypatch.setattr(handle, "get", counted)
         async with waiting(handle) as wait:
             fleet.ledger.await_event(key, "begin")
+            async with asyncio.timeout(30):
+                await patient.relies.wait()
+            asked = len(polls)
             path.touch()
             assert text(await wait) == f"passed {key}"
+            assert len(polls) == asked
     for one in (first, second):
         assert re.search(r'"POST /mcp HTTP/1.1" 200', one.output), "both were asked"
     assert first.stop() in ENDED
-    async with connect(f"http://127.0.0.1:{port}/mcp") as connection:
+    async with connect(url) as connection:
         for _ in range(4):
             assert await outcome(await start(connection, "ledger", key=key)) == f"ran {key}"
 

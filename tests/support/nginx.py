@@ -39,6 +39,8 @@ def moved(port: int, servers: Sequence[int], folder: Path) -> Path:
         "set $servers server:8000;": "set $servers fleet;",
         "http {\n": f"http {{\n    upstream fleet {{ {fleet}}}\n",
         " /tmp/": f" {folder}/",
+        # The SDK asks nginx not to buffer; here the file alone has to see to it.
+        "proxy_cache off;": "proxy_cache off; proxy_ignore_headers X-Accel-Buffering;",
     }
     text = CONF.read_text()
     for known, new in changes.items():
