@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from mcptasks.cli.serve import bound
 from mcptasks.console import ConsoleOptions, console_app
@@ -22,6 +22,7 @@ from tests.support.waiting import eventually
 
 #: What a page may take for anything at all on a busy machine.
 PATIENCE_MS: Final = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture
