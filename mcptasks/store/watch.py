@@ -39,6 +39,8 @@ class Watch:
         self._pattern = re.sub(r"([*?\[\]\\])", r"\\\1", keys.prefix) + "task:*"
         self._ears = set[Callable[[], None]]()
         self._listener: asyncio.Task[None] | None = None
+        #: Listeners that were told to end and have not yet.
+        self._leaving = set[asyncio.Task[None]]()
 
     def listen(self, hear: Callable[[], None]) -> None:
         """`hear` is called with every change, and when the connection is there again; it must not raise or wait."""
@@ -49,17 +51,22 @@ class Watch:
     def leave(self, hear: Callable[[], None]) -> None:
         """`hear` is not called any more."""
         self._ears.discard(hear)
-        if not self._ears and self._listener is not None:
-            self._listener.cancel()
-            self._listener = None
+        if not self._ears:
+            self._stop_listening()
 
     async def aclose(self) -> None:
         """Nobody listens, and the connection is closed."""
         self._ears.clear()
+        self._stop_listening()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    def _stop_listening(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()
-            await asyncio.wait({listener})
+            self._leaving.add(listener)
+            listener.add_done_callback(self._leaving.discard)
 
     async def _listening(self) -> None:
         # Asked again and again, because a cancellation may get lost: in redis-py, or to an error while closing.
