@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,31 +13,13 @@ from rich.text import Text
 from mcptasks.cli.logs import show_entries
 from mcptasks.cli.operating import Json, TaskId, console, on_fleet, print_json, status_text
 from mcptasks.cli.task_table import progress_json
-from mcptasks.links import Artifact
+from mcptasks.known import Known, known
 from mcptasks.model import Record, label
-from mcptasks.observe.timeline import Timeline
-from mcptasks.observe.waiting import waits_for
-from mcptasks.operations import Operations
 from mcptasks.shown import note_of, plain, plain_lines, span
-from mcptasks.store.registry import WorkerPulse
 from mcptasks.times import iso
 
 #: Entries of the timeline; `mcptasks logs` has all.
 _LATEST: Final = 10
-
-
-@dataclass(frozen=True)
-class Known:
-    """What there is of one task."""
-
-    task: Record
-    artifacts: list[Artifact]
-    #: The worker that has it, if that lives.
-    worker: WorkerPulse | None
-    #: Why it does not run, where that is unusual.
-    waits_for: str | None
-    timeline: Timeline
-    now_ms: int
 
 
 def show(
@@ -47,32 +28,22 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one task: where it stands and runs, what it asks, what came of it, and how."""
-    known = on_fleet(lambda fleet: _look(fleet, task))
+    found = on_fleet(lambda fleet: known(fleet, task))
     if as_json:
-        print_json(_as_json(known, with_result=result))
+        print_json(_as_json(found, with_result=result))
         return
     screen = console()
-    screen.print(_facts(known))
-    _show_questions(known, screen)
-    _show_artifacts(known, screen)
-    _show_timeline(known, screen)
-    if result and known.task.result is not None:
+    screen.print(_facts(found))
+    _show_questions(found, screen)
+    _show_artifacts(found, screen)
+    _show_timeline(found, screen)
+    if result and found.task.result is not None:
         screen.print("\nresult", style="bold")
-        typer.echo(json.dumps(known.task.result, indent=2))
+        typer.echo(json.dumps(found.task.result, indent=2))
 
 
-async def _look(fleet: Operations, task: str) -> Known:
-    record = await fleet.read(task)
-    artifacts = await fleet.artifacts(record.task_id) if record.artifacts else []
-    workers = {} if record.status.terminal else await fleet.workers()
-    # The record names the process, too, behind the node: "worker1@box:1412".
-    pulse = workers.get((record.worker or "").rpartition(":")[0])
-    timeline = await fleet.timeline(record.task_id)
-    return Known(record, artifacts, pulse, waits_for(record, workers), timeline, await fleet.now_ms())
-
-
-def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
-    task, pulse = known.task, known.worker
+def _as_json(found: Known, *, with_result: bool) -> dict[str, Any]:
+    task, pulse = found.task, found.worker
     where = None if pulse is None else {"host": pulse.host, "pid": pulse.pid}
     told = {
         "id": task.task_id,
@@ -89,7 +60,7 @@ def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
         "max_attempts": task.max_attempts,
         "cancel_requested": task.cancel_requested,
         "queue": task.queue,
-        "waits_for": known.waits_for,
+        "waits_for": found.waits_for,
         "version": task.version,
         "worker": task.worker,
         "runs_on": where,
@@ -97,15 +68,15 @@ def _as_json(known: Known, *, with_result: bool) -> dict[str, Any]:
             key: {**question, "answer_by": iso(task.answer_by_ms[key]) if key in task.answer_by_ms else None}
             for key, question in task.questions.items()
         },
-        "artifacts": [{"name": a.name, "size": a.size, "mime": a.mime, "sha256": a.sha256} for a in known.artifacts],
+        "artifacts": [{"name": a.name, "size": a.size, "mime": a.mime, "sha256": a.sha256} for a in found.artifacts],
         "error": task.error,
-        "timeline": known.timeline.told(),
+        "timeline": found.timeline.told(),
     }
     return {**told, "result": task.result} if with_result else told
 
 
-def _facts(known: Known) -> Table:
-    task = known.task
+def _facts(found: Known) -> Table:
+    task = found.task
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -125,13 +96,13 @@ def _facts(known: Known) -> Table:
         fact(
             "progress", plain(", ".join(filter(None, [task.progress.text, task.progress.estimate if running else ""])))
         )
-    fact("created", _when(task.created_ms, known.now_ms))
-    fact("ended" if task.status.terminal else "updated", _when(task.updated_ms, known.now_ms))
-    fact("kept", _kept(task, known.now_ms))
+    fact("created", _when(task.created_ms, found.now_ms))
+    fact("ended" if task.status.terminal else "updated", _when(task.updated_ms, found.now_ms))
+    fact("kept", _kept(task, found.now_ms))
     fact("attempt", f"{task.attempt} of {task.max_attempts}")
     fact("queue", plain(task.queue))
-    fact("waits for", Text(plain(known.waits_for or ""), "bold yellow"))
-    fact("worker", _where(known))
+    fact("waits for", Text(plain(found.waits_for or ""), "bold yellow"))
+    fact("worker", _where(found))
     if task.error is not None:
         fact("error", Text(f"{task.error.get('code')}: {plain(str(task.error.get('message', '')))}", "red"))
     if task.result is not None:
@@ -153,8 +124,8 @@ def _kept(task: Record, now_ms: int) -> str:
     return f"until {iso(end_ms)} (in {span(end_ms - now_ms)}); then it fails as expired"
 
 
-def _where(known: Known) -> str:
-    name, pulse = known.task.worker, known.worker
+def _where(found: Known) -> str:
+    name, pulse = found.task.worker, found.worker
     if name is None:
         return ""
     return (
@@ -162,8 +133,8 @@ def _where(known: Known) -> str:
     )
 
 
-def _show_questions(known: Known, screen: Console) -> None:
-    task = known.task
+def _show_questions(found: Known, screen: Console) -> None:
+    task = found.task
     if not task.questions:
         return
     screen.print("\nopen questions", style="bold")
@@ -171,7 +142,7 @@ def _show_questions(known: Known, screen: Console) -> None:
         params: dict[str, Any] = question["params"]
         head = Text(f"  {plain(key)}", "cyan")
         if key in task.answer_by_ms:
-            head.append(f"  (in {span(task.answer_by_ms[key] - known.now_ms)} its time is up)", "yellow")
+            head.append(f"  (in {span(task.answer_by_ms[key] - found.now_ms)} its time is up)", "yellow")
         screen.print(head)
         for line in plain_lines(str(params.get("message", "")) or question["method"]):
             screen.print(Text(f"    {line}"))
@@ -180,16 +151,16 @@ def _show_questions(known: Known, screen: Console) -> None:
     screen.print(Text(f"  mcptasks answer {label(task.task_id)}", "dim"))
 
 
-def _show_artifacts(known: Known, screen: Console) -> None:
-    if known.artifacts:
+def _show_artifacts(found: Known, screen: Console) -> None:
+    if found.artifacts:
         screen.print("\nartifacts", style="bold")
-    for one in known.artifacts:
+    for one in found.artifacts:
         screen.print(Text(f"  {plain(one.name) or '(its result)'}  {one.size:,} bytes  {plain(one.mime)}"))
 
 
-def _show_timeline(known: Known, screen: Console) -> None:
+def _show_timeline(found: Known, screen: Console) -> None:
     screen.print("\ntimeline", style="bold")
-    if len(known.timeline) > _LATEST:
-        hint = f"mcptasks logs {label(known.task.task_id)} shows all {len(known.timeline)} entries; the latest:"
+    if len(found.timeline) > _LATEST:
+        hint = f"mcptasks logs {label(found.task.task_id)} shows all {len(found.timeline)} entries; the latest:"
         screen.print(hint, style="dim")
-    show_entries(known.timeline.entries[-_LATEST:], screen)
+    show_entries(found.timeline.entries[-_LATEST:], screen)

@@ -11,9 +11,8 @@ from urllib.parse import urlencode
 
 from mcptasks.console.questions import Asked, asked
 from mcptasks.errors import SchemaTooNew, Sealed, UnknownTask
-from mcptasks.links import Artifact
+from mcptasks.known import Known, known
 from mcptasks.model import Record, Status
-from mcptasks.observe.timeline import Timeline
 from mcptasks.operations import Operations
 from mcptasks.store.lists import Counts, Summary
 from mcptasks.store.registry import WorkerPulse
@@ -93,17 +92,6 @@ class Listed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """One task with all that is known of it."""
-
-    task: Record
-    timeline: Timeline
-    artifacts: list[Artifact]
-    worker: WorkerPulse | None
-    now_ms: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Inbox:
     """Open questions, the newest tasks' first."""
 
@@ -159,14 +147,7 @@ class Looks:
         Raises:
             UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `Operations.read`.
         """
-        record = await self._fleet.read(name)
-        task_id = record.task_id
-        timeline, now_ms = await asyncio.gather(self._fleet.timeline(task_id), self._fleet.now_ms())
-        artifacts = await self._fleet.artifacts(task_id) if record.artifacts else []
-        workers = await self._fleet.workers() if record.worker else {}
-        # The record names the process, too, behind the node: "worker1@box:1412".
-        pulse = workers.get((record.worker or "").rpartition(":")[0])
-        return Known(task=record, timeline=timeline, artifacts=artifacts, worker=pulse, now_ms=now_ms)
+        return await known(self._fleet, name)
 
     async def inbox(self, after: str = "") -> Inbox:
         """One page of open questions.

@@ -12,8 +12,9 @@ from starlette.routing import Route
 
 from mcptasks.console.desk import Desk
 from mcptasks.console.live import drawn
-from mcptasks.console.looks import Known, Wanted
+from mcptasks.console.looks import Wanted
 from mcptasks.console.questions import Refused, asked
+from mcptasks.known import Known
 from mcptasks.model import label
 
 #: Of a stream on which nothing happens: proxies end connections that look dead.
