@@ -244,9 +244,9 @@ async def test_what_waits_is_cancelled_before_what_runs(settings: Settings, monk
     tools, order = Tools(), list[str]()
     cancel = TaskStore.cancel
 
-    async def noted(store: TaskStore, task_id: str, *args: Any) -> str:
+    async def noted(store: TaskStore, task_id: str, *args: Any, **how: Any) -> str:
         order.append(task_id)
-        return await cancel(store, task_id, *args)
+        return await cancel(store, task_id, *args, **how)
 
     monkeypatch.setattr(TaskStore, "cancel", noted)
     async with house(settings, tools) as (home, client), Operations(settings) as fleet:
