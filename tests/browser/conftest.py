@@ -72,7 +72,7 @@ async def served(app: object, listener: socket.socket) -> AsyncGenerator[None]:
 
 
 async def logged_in(chromium: Browser, console: str, name: str, path: str, **how: object) -> Page:
-    """A window of its own, in which that operator looks at that page, which is live."""
+    """A window of its own, in which that operator looks at that page, which is loaded and, with scripts, live."""
     context = await chromium.new_context(**how)  # pyright: ignore[reportArgumentType]
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
@@ -80,6 +80,9 @@ async def logged_in(chromium: Browser, console: str, name: str, path: str, **how
     await page.get_by_label("Your name").fill(name)
     await page.get_by_label("Operator token").fill(TOKEN)
     await page.get_by_role("button", name="Log in", exact=True).click()
+    # A key that is pressed before this page is there goes to the page before it.
+    await page.get_by_role("button", name="Log out").wait_for()
+    await page.wait_for_load_state()
     if how.get("java_script_enabled", True):
         await page.locator("#sign[data-state=live]").wait_for()
     return page

@@ -97,6 +97,7 @@ def tour(tmp_path: Path) -> Generator[TourFleet]:
         assert fleet.keys_for_ever() == []
 
 
+@pytest.mark.slow
 async def test_the_operators_tour(tour: TourFleet) -> None:
     """Issue 7: find the stuck one, read why, answer the approval, retry a failed one, drain, restart."""
     server, worker = tour.serve(), tour.work("mcptasks")
