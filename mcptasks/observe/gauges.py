@@ -20,8 +20,10 @@ from mcptasks.store.gauges import Levels
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.store import TaskStore
 
-#: Two scrapes within this time are one look at the store.
+#: Two scrapes within this time are one look at the store ...
 _FRESH_S: Final = 5.0
+#: ... and within so many times what the look took: a process has the store busy for 2 % of the time at most.
+_SHARE: Final = 50
 
 
 class StoreGauges(Collector):
@@ -30,7 +32,7 @@ class StoreGauges(Collector):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._at = -_FRESH_S
+        self._again_at = 0.0
         self._seen: Levels | None = None
 
     def describe(self) -> list[Metric]:
@@ -78,9 +80,13 @@ class StoreGauges(Collector):
 
     def _look(self) -> Levels | None:
         with self._lock:
-            if time.monotonic() - self._at >= _FRESH_S:
+            began = time.monotonic()
+            if began >= self._again_at:
                 self._seen = asyncio.run(_levels(self._settings))
-                self._at = time.monotonic()
+                now = time.monotonic()
+                # A store that does not answer is not kept busy; that it is back is to be seen soon.
+                busy_s = 0.0 if self._seen is None else now - began
+                self._again_at = now + max(_FRESH_S, _SHARE * busy_s)
             return self._seen
 
 
