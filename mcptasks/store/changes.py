@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection, address
 from mcptasks.store.keys import Keys
+from mcptasks.store.listener import Listener
 
 log: Final = logging.getLogger("mcptasks.store")
 
@@ -49,7 +50,7 @@ class _Followed:
     ears: set[Hear] = field(default_factory=set[Hear])
 
 
-class Changes:
+class Changes(Listener):
     """The tasks that are followed in this process. The connection lives as long as there are any.
 
     `follow` and `leave` return at once and may only be called on one event loop. A follower hears of every change that
@@ -58,6 +59,7 @@ class Changes:
     """
 
     def __init__(self, settings: Settings, keys: Keys, connection: Connection) -> None:
+        super().__init__()
         self._settings, self._keys, self._connection = settings, keys, connection
         #: By channel.
         self._followed: dict[str, _Followed] = {}
@@ -66,9 +68,6 @@ class Changes:
         #: Channels that may have to be subscribed to or left.
         self._stirred: set[str] = set()
         self._stir = asyncio.Event()
-        self._listener: asyncio.Task[None] | None = None
-        #: Listeners that were told to end and have not yet.
-        self._leaving = set[asyncio.Task[None]]()
         #: The connection that is open.
         self._line: PubSub | None = None
 
@@ -81,8 +80,8 @@ class Changes:
                 hear(Change(task_id))
             self._stirred.add(channel)
         self._stir.set()
-        if self._followed and self._listener is None:
-            self._listener = asyncio.get_running_loop().create_task(self._listening())
+        if self._followed:
+            self._begin()
 
     def leave(self, task_ids: Iterable[str], hear: Hear) -> None:
         """`hear` is not called for these tasks any more."""
@@ -100,22 +99,11 @@ class Changes:
     async def aclose(self) -> None:
         """Nobody follows anything, and the connection is closed."""
         self._followed.clear()
-        self._stop_listening()
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        await self._end()
 
-    def _stop_listening(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
-            self._leaving.add(listener)
-            listener.add_done_callback(self._leaving.discard)
-
-    async def _listening(self) -> None:
-        # Asked again and again, because a cancellation may get lost: in redis-py, or to an error while closing.
-        while self._listener is asyncio.current_task():
-            if not await self._hear():
-                await asyncio.sleep(_AGAIN_S)
+    async def _attempt(self) -> None:
+        if not await self._hear():
+            await asyncio.sleep(_AGAIN_S)
 
     async def _hear(self) -> bool:
         """The connection has broken, or nobody follows anything; whether anything had come over it."""
@@ -126,7 +114,7 @@ class Changes:
                 await line.subscribe(*self._subscribed)
                 writer = asyncio.get_running_loop().create_task(self._writing(line))
                 try:
-                    while self._listener is asyncio.current_task():
+                    while self._listens:
                         message = await line.get_message(timeout=_PROBE_S)
                         if message is not None:
                             heard, quiet = True, False

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from mcptasks.settings import Settings
 from mcptasks.store.connection import Connection, address
 from mcptasks.store.keys import Keys
+from mcptasks.store.listener import Listener
 
 log: Final = logging.getLogger("mcptasks.store")
 
@@ -28,25 +29,22 @@ _PROBE_S: Final = 5.0
 _AGAIN_S: Final = 1.0
 
 
-class Watch:
+class Watch(Listener):
     """Who listens in this process. The connection lives as long as there is anybody.
 
     `listen` and `leave` return at once and may only be called on one event loop.
     """
 
     def __init__(self, settings: Settings, keys: Keys, connection: Connection) -> None:
+        super().__init__()
         self._settings, self._connection = settings, connection
         self._pattern = re.sub(r"([*?\[\]\\])", r"\\\1", keys.prefix) + "task:*"
         self._ears = set[Callable[[], None]]()
-        self._listener: asyncio.Task[None] | None = None
-        #: Listeners that were told to end and have not yet.
-        self._leaving = set[asyncio.Task[None]]()
 
     def listen(self, hear: Callable[[], None]) -> None:
         """`hear` is called with every change, and when the connection is there again; it must not raise or wait."""
         self._ears.add(hear)
-        if self._listener is None:
-            self._listener = asyncio.get_running_loop().create_task(self._listening())
+        self._begin()
 
     def leave(self, hear: Callable[[], None]) -> None:
         """`hear` is not called any more."""
@@ -57,32 +55,21 @@ class Watch:
     async def aclose(self) -> None:
         """Nobody listens, and the connection is closed."""
         self._ears.clear()
-        self._stop_listening()
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        await self._end()
 
-    def _stop_listening(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
-            self._leaving.add(listener)
-            listener.add_done_callback(self._leaving.discard)
-
-    async def _listening(self) -> None:
-        # Asked again and again, because a cancellation may get lost: in redis-py, or to an error while closing.
-        while self._listener is asyncio.current_task():
-            try:
-                await self._hear()
-            except (RedisError, OSError) as exc:
-                where = address(self._settings.redis_url)
-                log.warning("The store at %s tells of no changes (%s); they are seen a little later", where, exc)
-                await asyncio.sleep(_AGAIN_S)
+    async def _attempt(self) -> None:
+        try:
+            await self._hear()
+        except (RedisError, OSError) as exc:
+            where = address(self._settings.redis_url)
+            log.warning("The store at %s tells of no changes (%s); they are seen a little later", where, exc)
+            await asyncio.sleep(_AGAIN_S)
 
     async def _hear(self) -> None:
         async with self._connection.blocking_client(retries=0) as client, client.pubsub() as line:
             await line.psubscribe(self._pattern)
             quiet = False
-            while self._listener is asyncio.current_task():
+            while self._listens:
                 message = cast("dict[str, Any] | None", await line.get_message(timeout=_PROBE_S))
                 if message is None:
                     if quiet:
