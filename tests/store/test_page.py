@@ -80,6 +80,7 @@ async def test_what_is_created_or_ends_between_two_pages_moves_nothing(store: Ta
     claims = [await running(store) for _ in range(6)]
     order = newest_first(peek, [claim.task_id for claim in claims])
     first = await store.page(ANN, limit=3)
+    peek.tick()
     for _ in range(4):
         await queued(store)
     for claim in claims[::2]:
@@ -134,9 +135,10 @@ async def test_a_cursor_that_is_none_of_ours_is_refused(store: TaskStore, cursor
         await store.page(ANN, limit=10, cursor=cursor)
 
 
-async def test_a_cursor_of_one_caller_gives_another_only_his_own(store: TaskStore) -> None:
+async def test_a_cursor_of_one_caller_gives_another_only_his_own(store: TaskStore, peek: Peek) -> None:
     """It is a place, not a permit."""
     yours = await queued(store, owner="bob")
+    peek.tick()
     await queued(store)
     await queued(store)
     cursor = (await store.page(ANN, limit=1)).cursor
@@ -144,9 +146,10 @@ async def test_a_cursor_of_one_caller_gives_another_only_his_own(store: TaskStor
 
 
 @covers("W8")
-async def test_a_summary_says_what_the_record_says(store: TaskStore) -> None:
+async def test_a_summary_says_what_the_record_says(store: TaskStore, peek: Peek) -> None:
     """Of a task that asks, and of one that has ended."""
     claim = await parked(store, "a", "b", policy=Policy(queue="slow"))
+    peek.tick()
     done = await running(store, worker="w9")
     await store.progress(done, "Half way (1/2)", 1, 2)
     await store.finish(done, Status.COMPLETED, Reason.COMPLETED, message="Done", payload="{}")

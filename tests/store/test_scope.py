@@ -102,6 +102,7 @@ class World:
             if (cursor := page.cursor) is None:
                 break
             if self.chance.random() < 0.2:
+                self.peek.tick()
                 await self.create(None)
         # What was created after the first page is newer than all of it.
         assert found == wanted

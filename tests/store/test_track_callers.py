@@ -89,7 +89,10 @@ async def test_newer_records_are_refused(tracks: TrackStore, track_peek: TrackPe
 
 async def test_lists_are_newest_first_by_owner_server_and_status(tracks: TrackStore, track_peek: TrackPeek) -> None:
     """Page by page, without results."""
-    mine = [await tracked(tracks, owner="ann", server=server) for server in ("crm", "hr", "crm")]
+    mine: list[str] = []
+    for server in ("crm", "hr", "crm"):
+        mine.append(await tracked(tracks, owner="ann", server=server))
+        track_peek.tick()
     other = await intended(tracks, owner="bob")
     claim = await claimed(tracks, track_peek, mine[0])
     await tracks.observe(mine[0], claim.token, polled("completed", result=DONE))

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import redis
 
 from mcptasks.store.keys import Keys
+from tests.support.clock import StoreClock
 
 #: Every index that a task may stand in.
 INDEXES: Final = ("unsent", "leases", "expiry", "countdowns")
@@ -28,7 +29,7 @@ class Stored:
     expires: dict[str, int] = field(repr=False)
 
 
-class Peek:
+class Peek(StoreClock):
     """The tasks below one prefix, as a plain client sees them."""
 
     def __init__(self, raw: redis.Redis, prefix: str) -> None:
@@ -89,11 +90,6 @@ class Peek:
                 return self.raw.smembers(key)
             case _:
                 return self.raw.get(key)
-
-    def now_ms(self) -> int:
-        """The store's clock."""
-        seconds, micros = self.raw.time()
-        return int(seconds) * 1000 + int(micros) // 1000
 
     # -------------------------------------------------------------------------------------------- moving time
 

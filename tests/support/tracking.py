@@ -15,6 +15,7 @@ from mcptasks.tracker.remote import RemoteStatus, Snapshot
 from mcptasks.tracker.store.keys import TrackKeys
 from mcptasks.tracker.store.polls import Polled
 from mcptasks.tracker.store.store import TrackStore
+from tests.support.clock import StoreClock
 
 ASK: dict[str, Any] = {
     "method": "elicitation/create",
@@ -74,7 +75,7 @@ async def read(store: TrackStore, task_id: str) -> Tracked:
     return task
 
 
-class TrackPeek:
+class TrackPeek(StoreClock):
     """What is really stored, and the hands of the clock."""
 
     def __init__(self, raw: redis.Redis, prefix: str) -> None:
@@ -84,11 +85,6 @@ class TrackPeek:
     def due(self, task_id: str) -> float | None:
         """When the task is due."""
         return self.raw.zscore(self.keys.due, task_id)
-
-    def now_ms(self) -> int:
-        """The store's clock."""
-        seconds, micros = self.raw.time()
-        return seconds * 1000 + micros // 1000
 
     def make_due(self, *task_ids: str) -> None:
         """Their time, or that of their claim or submitter, is up."""
