@@ -18,6 +18,7 @@ are programming errors and raise at once. `indexes.lua` and
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from mcptasks.model import SCHEMA_VERSION
+
+log: Final = logging.getLogger("mcptasks.store")
 
 _FIELD: Final = re.compile(r"^-- (KEYS|ARGV|RETURNS):(.*(?:\n--   .*)*)", re.MULTILINE)
 _REST: Final = "..."
@@ -143,8 +146,10 @@ class Ran:
     ended: list[str] | None
 
 
-#: Hear of every call of a script in this process; they must be quick, and never raise.
+#: Hear of every call of a script in this process that its caller waited for; they must be quick.
 observers: Final[list[Callable[[Ran], None]]] = []
+#: Those that have raised, which is told once.
+_failed: Final[list[Callable[[Ran], None]]] = []
 
 
 class Runner:
@@ -158,13 +163,25 @@ class Runner:
         """The script's answer, checked against its header."""
         script = self._scripts[name]
         positional_keys, positional_args = script.bind(keys, args)
-        began, reply, ended = perf_counter(), list[Any](), None
+        began, ended = perf_counter(), None
         try:
             reply = script.check(await self._registered[name](keys=positional_keys, args=positional_args))
-            if len(reply) > _END_PARTS and reply[-_END_PARTS] == "ended":
-                ended = reply.pop()
-                reply.pop()
-            return reply
-        finally:
-            for observe in observers:
-                observe(Ran(script.name, args, reply, perf_counter() - began, ended))
+        except Exception:  # not a caller's cancel, which says nothing of the store
+            _tell(Ran(script.name, args, [], perf_counter() - began, None))
+            raise
+        if len(reply) > _END_PARTS and reply[-_END_PARTS] == "ended":
+            ended = reply.pop()
+            reply.pop()
+        _tell(Ran(script.name, args, reply, perf_counter() - began, ended))
+        return reply
+
+
+def _tell(ran: Ran) -> None:
+    for observe in list(observers):
+        try:
+            observe(ran)
+        except Exception:  # the store has done it: who only measures must not make that a failure
+            # Once: it would most likely say the same of every call.
+            if observe not in _failed:
+                _failed.append(observe)
+                log.exception("What is measured of the store's calls is incomplete: %s failed", ran.name)

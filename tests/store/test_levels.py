@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from mcptasks.model import Status
+from mcptasks.model import Reason, Status
 from mcptasks.store import scripts
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.scripts import Ran
@@ -85,3 +86,41 @@ async def test_a_call_that_the_store_does_not_answer_is_heard_of_too(
     with pytest.raises(Exception, match="does not answer"):
         await store.read("t", None)
     assert [(ran.name, ran.reply) for ran in heard] == [("read", [])]
+
+
+async def test_a_call_that_its_caller_gives_up_is_no_error_of_the_store(
+    store: TaskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that hangs up would wake whoever is on call for the store."""
+    heard: list[Ran] = []
+    monkeypatch.setattr(scripts, "observers", [heard.append])
+    begun = asyncio.Event()
+
+    async def slow(**_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setitem(store.connection.runner._registered, "read", slow)  # pyright: ignore[reportPrivateUsage]
+    call = asyncio.create_task(store.read("t", None))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert heard == []
+
+
+async def test_an_observer_that_fails_breaks_nothing_and_is_told_once(
+    store: TaskStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk under the metrics' files must not lose a task's end; the others hear of the call all the same."""
+    heard: list[str] = []
+
+    def broken(_: Ran) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(scripts, "observers", [broken, lambda ran: heard.append(ran.name)])
+    claim = await running(store)
+    assert await store.finish(claim, Status.COMPLETED, Reason.COMPLETED, payload="{}") == "FINISHED"
+    assert heard == ["create", "claim", "finish"]
+    [told] = [record for record in caplog.records if record.name == "mcptasks.store"]
+    assert "incomplete" in told.getMessage() and told.exc_info
