@@ -71,6 +71,8 @@ def test_every_pod_is_unprivileged_probed_and_bounded(one: Object) -> None:
     pod, only = one["spec"]["template"]["spec"], container(one)
     assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
     assert pod["automountServiceAccountToken"] is False
+    # Or the environment has every service's address, and FLOWER_PORT=tcp://... ends Flower at its start.
+    assert pod["enableServiceLinks"] is False
     assert only["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
