@@ -20,10 +20,8 @@ from mcptasks.store.gauges import Levels
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.store import TaskStore
 
-#: Two scrapes within this time are one look at the store ...
+#: Two scrapes within this time are one look at the store.
 _FRESH_S: Final = 5.0
-#: ... and within so many times what the look took: a process has the store busy for 2 % of the time at most.
-_SHARE: Final = 50
 
 
 class StoreGauges(Collector):
@@ -80,13 +78,9 @@ class StoreGauges(Collector):
 
     def _look(self) -> Levels | None:
         with self._lock:
-            began = time.monotonic()
-            if began >= self._again_at:
+            if time.monotonic() >= self._again_at:
                 self._seen = asyncio.run(_levels(self._settings))
-                now = time.monotonic()
-                # A store that does not answer is not kept busy; that it is back is to be seen soon.
-                busy_s = 0.0 if self._seen is None else now - began
-                self._again_at = now + max(_FRESH_S, _SHARE * busy_s)
+                self._again_at = time.monotonic() + _FRESH_S
             return self._seen
 
 

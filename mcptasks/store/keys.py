@@ -28,6 +28,7 @@ everything into one slot; Celery's Redis transport cannot use a cluster anyway.
 | admission                  | hash  | present while new tasks are refused: `reason`                    |
 | workers                    | hash  | node name -> the worker's own word on its health (JSON)          |
 | sweeper                    | text  | which worker sweeps now                                          |
+| tally                      | text  | how many unfinished tasks there were some seconds ago (JSON)     |
 | wakes                      | channel: `cancel <id>`, `answer <id>`, `lost <id> <token>`       |
 | task:{id}                  | channel, too: `<revision>` or `<revision> progress` of a change that clients can see |
 """
@@ -152,6 +153,11 @@ class Keys:
     def sweeper(self) -> str:
         """The lease of the one active sweeper."""
         return f"{self.prefix}sweeper"
+
+    @property
+    def tally(self) -> str:
+        """What a process that is scraped has counted, for the others."""
+        return f"{self.prefix}tally"
 
     @property
     def wakes(self) -> str:

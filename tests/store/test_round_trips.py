@@ -60,6 +60,11 @@ async def _count(store: TaskStore) -> Transition:
     return lambda: store.count(None)
 
 
+async def _tally(store: TaskStore) -> Transition:
+    await queued(store)
+    return store.tally
+
+
 async def _find(store: TaskStore) -> Transition:
     task_id = await queued(store)
     return lambda: store.find(task_id[:8], ANN)
@@ -101,6 +106,7 @@ TRANSITIONS: Final[dict[str, Callable[[TaskStore], Awaitable[Transition]]]] = {
     "active": _active,
     "page": _page,
     "count": _count,
+    "tally": _tally,
     "find": _find,
     "forget": _forget,
     "purge": _purge,
