@@ -24,8 +24,13 @@ class NotThat(ValueError):
 
 
 def fields_of(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The form's fields: name -> their schema, in their order."""
-    return cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
+    """The form's fields: name -> their schema, in their order. Tools write schemas: what is none says nothing."""
+    return {name: _object(field) for name, field in _object(schema.get("properties")).items()}
+
+
+def required_of(schema: Mapping[str, Any]) -> list[str]:
+    """The names of the fields that may not be left out."""
+    return [name for name in _array(schema.get("required")) if isinstance(name, str)]
 
 
 def value_of(text: str, field: Mapping[str, Any]) -> Any:
@@ -59,29 +64,40 @@ def fitting(value: Any, field: Mapping[str, Any]) -> Any:
 
 
 def choices(field: Mapping[str, Any]) -> dict[str, str]:
-    """The values that a text field may have -> how people read them; empty: any."""
-    if "enum" in field:
-        values = [str(value) for value in field["enum"]]
-        names = [str(name) for name in field.get("enumNames") or values]
-        return dict(zip(values, names, strict=False))
-    titled = cast("list[dict[str, Any]]", field.get("oneOf") or field.get("anyOf") or [])
-    return {str(one["const"]): str(one.get("title", one["const"])) for one in titled if "const" in one}
+    """The values that a field may have, as text -> how people read them; empty: any."""
+    return {str(value): title for value, title in _known(field)}
 
 
 def items_of(field: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of each of a field's several values."""
-    return cast("dict[str, Any]", field.get("items") or {})
+    return _object(field.get("items"))
 
 
 def kind_of(field: Mapping[str, Any]) -> str:
     """What the field holds: the JSON type's name; "string" where the schema names none."""
-    kind = field.get("type", "string")
-    kinds = cast("list[str]", kind if isinstance(kind, list) else [kind])
-    return next((one for one in kinds if one != "null"), "string")
+    kind = field.get("type")
+    kinds = [kind] if isinstance(kind, str) else _array(kind)
+    return next((one for one in kinds if isinstance(one, str) and one != "null"), "string")
+
+
+def _known(field: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    if values := _array(field.get("enum")):
+        names = _array(field.get("enumNames"))[: len(values)]
+        return list(zip(values, map(str, [*names, *values[len(names) :]]), strict=True))
+    titled = [_object(one) for one in _array(field.get("oneOf")) or _array(field.get("anyOf"))]
+    return [(one["const"], str(one.get("title", one["const"]))) for one in titled if "const" in one]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _array(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _parsed(text: str, field: Mapping[str, Any]) -> Any:
-    if known := choices(field):
+    if known := _known(field):
         return _chosen(text, known)
     match kind_of(field):
         case "boolean":
@@ -97,7 +113,7 @@ def _parsed(text: str, field: Mapping[str, Any]) -> Any:
         case _:
             try:
                 return json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise NotThat("not JSON") from None
 
 
@@ -111,13 +127,13 @@ def _number(text: str, *, whole: bool) -> int | float:
     return number
 
 
-def _chosen(text: str, known: Mapping[str, str]) -> str:
-    values = list(known)
-    if text in known:
-        return text
-    if text.isdigit() and 1 <= int(text) <= len(values):
-        return values[int(text) - 1]
-    alike = [value for value, name in known.items() if text.lower() in (value.lower(), name.lower())]
+def _chosen(text: str, known: Sequence[tuple[Any, str]]) -> Any:
+    names = [str(value) for value, _ in known]
+    if text in names:
+        return known[names.index(text)][0]
+    if text.isdecimal() and len(text) <= len(str(len(known))) and 1 <= int(text) <= len(known):
+        return known[int(text) - 1][0]
+    alike = [value for value, title in known if text.lower() in (str(value).lower(), title.lower())]
     if len(alike) != 1:
-        raise NotThat(f"one of {plain(', '.join(values), 300)}, or its number")
+        raise NotThat(f"one of {plain(', '.join(names), 300)}, or its number")
     return alike[0]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from mcptasks.forms import NotThat, choices, fields_of, items_of, kind_of, value_of
+from mcptasks.forms import NotThat, choices, fields_of, items_of, kind_of, required_of, value_of
 from mcptasks.shown import plain
 
 
@@ -20,7 +20,7 @@ def fill(schema: Mapping[str, Any], screen: Console) -> dict[str, Any]:
         EOFError: there is nobody to type any more.
     """
     content: dict[str, Any] = {}
-    required = cast("list[str]", schema.get("required") or [])
+    required = required_of(schema)
     for name, field in fields_of(schema).items():
         _describe(name, field, screen, required=name in required)
         while True:

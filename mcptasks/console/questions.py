@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from starlette.datastructures import FormData
 
-from mcptasks.forms import NotThat, choices, fields_of, items_of, kind_of, value_of, values_of
+from mcptasks.forms import NotThat, choices, fields_of, items_of, kind_of, required_of, value_of, values_of
 from mcptasks.model import Record, label
 from mcptasks.shown import plain, plain_lines, span
 
@@ -107,10 +107,10 @@ def answer_of(question: Mapping[str, Any], form: FormData) -> dict[str, Any]:
     if schema is None:
         return {"action": "accept"}
     content, errors = dict[str, Any](), dict[str, str]()
-    required = cast("list[str]", schema.get("required") or [])
+    required = required_of(schema)
     for name, wanted in fields_of(schema).items():
         # Browsers end lines as teletypes did.
-        sent = (text for text in form.getlist(_PREFIX + name) if isinstance(text, str))
+        sent = (text for text in form.getlist(sent_as(_PREFIX + name)) if isinstance(text, str))
         texts = [text.replace("\r\n", "\n") for text in sent]
         try:
             if kind_of(wanted) == "array" and choices(items_of(wanted)):
@@ -130,6 +130,12 @@ def answer_of(question: Mapping[str, Any], form: FormData) -> dict[str, Any]:
 def anchor(task: str, key: str) -> str:
     """A name for the question that any page may have: keys are the tool's, and may be anything."""
     return "q-" + hashlib.sha256(f"{task} {key}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def sent_as(text: str) -> str:
+    """What a browser sends for a field's name: its lines end in CR LF, and there is no half character."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return lines.replace("\n", "\r\n").encode("utf-8", "replace").decode()
 
 
 def _raw(text: str) -> dict[str, Any]:
@@ -172,7 +178,7 @@ def _asked(
 
 
 def _fields(schema: Mapping[str, Any], form: FormData | None, refusal: Refused | None) -> list[Field]:
-    required = cast("list[str]", schema.get("required") or [])
+    required = required_of(schema)
     errors = {} if refusal is None else refusal.errors
     found: list[Field] = []
     for name, wanted in fields_of(schema).items():
@@ -180,7 +186,7 @@ def _fields(schema: Mapping[str, Any], form: FormData | None, refusal: Refused |
         default = wanted.get("default", [] if several else None)
         values = tuple(_text(value) for value in (default if several and isinstance(default, list) else [default]))
         if form is not None:
-            values = tuple(str(value) for value in form.getlist(_PREFIX + name))
+            values = tuple(str(value) for value in form.getlist(sent_as(_PREFIX + name)))
         found.append(
             Field(
                 name=_PREFIX + name,
