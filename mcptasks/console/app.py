@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,7 +20,7 @@ from starlette.types import Scope
 from mcptasks.console.actions import Actions
 from mcptasks.console.desk import HERE, Desk, NotLoggedIn
 from mcptasks.console.entrance import Entrance, after_login
-from mcptasks.console.guard import Headers
+from mcptasks.console.guard import Below, Headers
 from mcptasks.console.options import ConsoleOptions
 from mcptasks.console.pages import Pages
 from mcptasks.errors import (
@@ -33,8 +34,6 @@ from mcptasks.errors import (
     UnknownTask,
 )
 from mcptasks.settings import Settings
-
-_COOKIE: Final = "mcptasks_console"
 
 #: What an error is for HTTP; the others are ours, and 500.
 _STATUS: Final[Mapping[type[MCPTasksError], int]] = {
@@ -85,11 +84,12 @@ def console_app(settings: Settings | None = None, options: ConsoleOptions | None
             Mount("/static", _Static(directory=HERE / "static")),
         ],
         middleware=[
+            Middleware(Below, path=urlsplit(desk.options.url).path),
             Middleware(Headers),
             Middleware(
                 SessionMiddleware,
                 secret_key=desk.login.secret,
-                session_cookie=f"__Secure-{_COOKIE}" if desk.options.secure else _COOKIE,
+                session_cookie=desk.login.cookie,
                 max_age=desk.options.session_ms // 1000,
                 # Links from a chat lead to the page, and the way back from an OpenID provider does; forms do not.
                 same_site="lax",

@@ -34,6 +34,21 @@ FORM_MAX: Final = 1024 * 1024
 CSRF: Final = "csrf"
 
 
+class Below:
+    """The console is below the path of its URL, whether the proxy before it passes that on or cuts it off."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self._app, self._path = app, path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # What mounts it says by itself where it is.
+        if self._path and scope["type"] == "http" and not scope.get("root_path"):
+            path = scope["path"]
+            whole = path if path == self._path or path.startswith(f"{self._path}/") else self._path + path
+            scope = {**scope, "root_path": self._path, "path": whole}
+        await self._app(scope, receive, send)
+
+
 class Headers:
     """Every answer has the headers that browsers are told to be careful by, and is kept by no cache."""
 
@@ -67,13 +82,20 @@ async def form_of(request: Request, url: str) -> FormData:
     """
     if not _same_origin(request, url):
         raise HTTPException(403, "This form was sent from another site. Nothing was done.")
-    if int(request.headers.get("content-length") or FORM_MAX + 1) > FORM_MAX:
+    if not _short(request):
         raise HTTPException(413, f"A form may have {FORM_MAX:,} bytes. Nothing was done.")
     form = await request.form(max_files=0, max_fields=FIELDS_MAX, max_part_size=FORM_MAX)
     sent, known = form.get(CSRF), request.session.get(CSRF)
     if not isinstance(sent, str) or not known or not hmac.compare_digest(sent.encode(), str(known).encode()):
         raise HTTPException(403, "This page is too old. Open it again and repeat what you did; nothing was done yet.")
     return form
+
+
+def _short(request: Request) -> bool:
+    # Of two lengths a server may believe the chunks, which have no end; no browser sends a form in chunks.
+    length = request.headers.get("content-length", "")
+    said = length.isascii() and length.isdecimal() and "transfer-encoding" not in request.headers
+    return said and len(length) < 10 and int(length) <= FORM_MAX
 
 
 def _same_origin(request: Request, url: str) -> bool:

@@ -32,6 +32,12 @@ class Login:
         self.secret = _secret(options, settings)
 
     @property
+    def cookie(self) -> str:
+        """The session's name: another one for each fleet, because browsers keep cookies by host, whatever the port."""
+        name = f"mcptasks_console_{hashlib.sha256(self.secret.encode()).hexdigest()[:8]}"
+        return f"__Host-{name}" if self._options.secure else name
+
+    @property
     def by_token(self) -> bool:
         """There is a token to log in with."""
         return self._options.token is not None
@@ -68,13 +74,16 @@ class Login:
 
     def _proxied(self, request: Request) -> str | None:
         header = self._options.proxy_header
-        name = known_name(request.headers.get(header, "")) if header else ""
-        if not name or request.client is None:
+        said = request.headers.getlist(header) if header else []
+        # Of several, the browser may have sent any: a proxy that adds its own leaves what it was sent.
+        if len(said) != 1 or not (name := known_name(said[0])) or request.client is None:
             return None
         try:
             address = ipaddress.ip_address(request.client.host)
         except ValueError:
             return None
+        # On a socket of both kinds an IPv4 peer has such an address.
+        address = getattr(address, "ipv4_mapped", None) or address
         return name if any(address in network for network in self._proxies) else None
 
 
@@ -91,4 +100,6 @@ def _secret(options: ConsoleOptions, settings: Settings) -> str:
     # With a proxy alone the session holds nothing but the forms' token: the proxy says with every request who it is.
     secrets = [one.get_secret_value() for one in (options.token, options.oidc_client_secret) if one is not None]
     text = "\n".join(["mcptasks console", settings.redis_url, settings.prefix, *secrets])
-    return hashlib.sha256(text.encode()).hexdigest()
+    # Everybody gets a cookie with the log-in page, and may try tokens against its signature: each try is to cost them
+    # tens of milliseconds and 16 MiB.
+    return hashlib.scrypt(text.encode(), salt=b"mcptasks console session", n=2**14, r=8, p=1).hex()

@@ -14,6 +14,7 @@ from mcptasks.settings import Milliseconds, problems
 
 #: Of the token; nobody guesses so many.
 TOKEN_MIN: Final = 16
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 def _parts(value: Any) -> Any:
@@ -74,9 +75,15 @@ class ConsoleOptions(BaseSettings):
     @field_validator("url")
     @classmethod
     def _a_url(cls, url: str) -> str:
-        if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
+        if not url:
+            return ""
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
             raise ValueError("must be a URL like https://ops.example.com/console")
-        return url.rstrip("/")
+        # As browsers write it when they say where a form comes from.
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        port = "" if parts.port in (None, _PORTS[parts.scheme]) else f":{parts.port}"
+        return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
 
     @model_validator(mode="after")
     def _a_way_in(self) -> Self:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeAlias
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from mcptasks.console.desk import Desk
 from mcptasks.console.live import drawn
@@ -19,8 +22,16 @@ from mcptasks.model import label
 
 #: Of a stream on which nothing happens: proxies end connections that look dead.
 _PING_S: Final = 15
+#: A browser that takes nothing for so long is taken for gone: it would keep its stream for ever.
+_SEND_S: Final = 60.0
 
 Context: TypeAlias = dict[str, Any]
+
+
+class _Stream(EventSourceResponse):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(SendTimeoutError):
+            await super().__call__(scope, receive, send)
 
 
 class Pages:
@@ -111,10 +122,11 @@ class Pages:
             return await self._desk.part(request, name, **await look(request))
 
         async def events() -> AsyncGenerator[ServerSentEvent]:
-            async for html in drawn(self._desk.fleet, draw):
-                yield ServerSentEvent(html)
+            async with aclosing(drawn(self._desk.fleet, draw)) as parts:
+                async for html in parts:
+                    yield ServerSentEvent(html)
 
-        return EventSourceResponse(events(), ping=_PING_S)
+        return _Stream(events(), ping=_PING_S, send_timeout=_SEND_S)
 
     # -------------------------------------------------------------------------------------------- what they know
 

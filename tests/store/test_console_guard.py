@@ -192,7 +192,7 @@ async def test_behind_a_proxy_the_origin_is_the_one_that_browsers_see(store: Tas
         await page.open("/login")
         answer = await page.send("/login", {"name": "olga", "token": TOKEN}, follow=False)
         cookie = answer.headers["set-cookie"]
-        assert cookie.startswith("__Secure-mcptasks_console=")
+        assert cookie.startswith("__Host-mcptasks_console_") and "; path=/;" in cookie
         assert "httponly; samesite=lax; secure" in cookie
         await page.open(f"/tasks/{label(claim.task_id)}")
         assert await decline(page, claim, Origin="http://ops.example.com") == 403
