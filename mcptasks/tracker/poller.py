@@ -18,6 +18,7 @@ from mcptasks.tracker.limits import broken, cut, judged, lost
 from mcptasks.tracker.model import Claimed, Observation, TrackStatus
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.remote import Driver, ProtocolBroken, RemoteGone, RemoteRefused, RemoteUnavailable, Snapshot
+from mcptasks.tracker.stopping import told_to_stop
 from mcptasks.tracker.store.polls import Polled
 from mcptasks.tracker.store.store import TrackStore
 from mcptasks.tracker.submitting import DriverSource, Submitter
@@ -101,12 +102,14 @@ class Poller:
             raise
         except ConfigurationError as exc:
             self._warn(f"server {claim.task.server}", f"Its tasks wait for a tracker that knows it: {exc}")
-            await self._release(claim, _UNKNOWN_SERVER_MS)
+            await self._leave(claim, self._store.release(task_id, claim.token, _UNKNOWN_SERVER_MS))
         except StoreUnavailable as exc:
             log.warning("Task %s: its poll is not recorded, and comes again: %s", label(task_id), exc)
-        except Exception:  # a bug in a driver, or of ours: this task's, and nobody else's
+        except Exception as exc:  # a bug of ours, or a driver's: this task's, and nobody else's
             log.exception("Task %s: its poll failed", label(task_id))
-            await self._release(claim, after_error(claim.task.failures + 1, pace_ms=0, retry_after_ms=None))
+            so_far.failures.append(Failure(f"the poll failed ({type(exc).__name__})"))
+            so_far.seen = None
+            await self._leave(claim, self._store.observe(task_id, claim.token, so_far.polled()))
 
     async def _poll(self, claim: Claimed, so_far: _Pass) -> None:
         if claim.task.status is TrackStatus.INTENDED:
@@ -126,7 +129,7 @@ class Poller:
         if not so_far.claim.to_cancel:
             return
         try:
-            await self._call(driver.cancel(handle))
+            await self._tell(driver.cancel(handle))
             so_far.cancel = "sent"
         except RemoteGone:
             so_far.cancel = "sent"  # the look says what has become of it
@@ -141,7 +144,7 @@ class Poller:
         if not answers:
             return
         try:
-            await self._call(driver.answer(handle, answers))
+            await self._tell(driver.answer(handle, answers))
             so_far.answered = list(answers)
         except RemoteGone:
             pass
@@ -173,6 +176,13 @@ class Poller:
         done = so_far.claim.handled | frozenset(so_far.answered)
         return judged(snapshot, result_max=self._options.result_max, answered=done - frozenset(so_far.refused))
 
+    async def _tell(self, call: Awaitable[None]) -> None:
+        """As `_call`, of what asks for no more than a receipt: a garbled one tells nothing about the task."""
+        try:
+            await self._call(call)
+        except ProtocolBroken as exc:
+            raise Failure(str(exc)) from exc
+
     async def _call(self, call: Awaitable[T]) -> T:
         """The call's result.
 
@@ -189,6 +199,10 @@ class Poller:
             raise Failure(str(exc), exc.retry_after_ms) from exc
         except TimeoutError as exc:
             raise Failure(f"the server did not answer within {self._options.call_ms / 1000:g} s") from exc
+        except asyncio.CancelledError as exc:
+            if told_to_stop():
+                raise
+            raise Failure("the connection was closed meanwhile") from exc
         except Exception as exc:
             log.exception("A driver failed")
             raise Failure(f"the driver failed ({type(exc).__name__})") from exc
@@ -207,9 +221,9 @@ class Poller:
                     log.info("Task %s: observe: %s", label(task_id), word)
                 return
 
-    async def _release(self, claim: Claimed, delay_ms: int) -> None:
+    async def _leave(self, claim: Claimed, work: Awaitable[object]) -> None:
         try:
-            await self._store.release(claim.task.task_id, claim.token, delay_ms)
+            await work
         except StoreUnavailable as exc:
             log.warning("Task %s: its claim runs out by itself: %s", label(claim.task.task_id), exc)
 

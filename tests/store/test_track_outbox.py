@@ -116,6 +116,17 @@ async def test_the_fifth_failure_makes_a_dead_letter_and_a_permanent_one_at_once
         assert await tracks.delivered(again) == "DELIVERED"
 
 
+@covers("D6")
+async def test_a_failure_that_is_told_twice_is_one(tracks: TrackStore, track_peek: TrackPeek) -> None:
+    """The client sends a script again whose answer it did not see; the attempts are those that were made."""
+    await asking(tracks, "hook")
+    delivery = await taken(tracks)
+    assert await tracks.undelivered(delivery, delay_ms=5_000, permanent=False, why="503") == "WAITING"
+    before = track_peek.everything()
+    assert await tracks.undelivered(delivery, delay_ms=5_000, permanent=False, why="503") == "STALE"
+    assert track_peek.everything() == before
+
+
 async def test_a_newer_event_takes_the_place_of_a_dead_letter(tracks: TrackStore, track_peek: TrackPeek) -> None:
     """The end of a task is told, although its question went to the dead letters."""
     task_id = await asking(tracks, "hook")

@@ -167,6 +167,43 @@ async def test_what_is_wanted_during_a_poll_is_done_right_after_it(tracks: Track
         await tracks.observe(task_id, again.token, polled("cancelled"))
 
 
+async def test_a_word_that_arrives_twice_is_heard_once(tracks: TrackStore, track_peek: TrackPeek) -> None:
+    """The client sends a script again whose answer it did not see: what was wanted meanwhile is still done at once."""
+    for give_back in (False, True):
+        task_id = await tracked(tracks, hint=600_000)
+        claim = await claimed(tracks, track_peek, task_id)
+        assert await tracks.nudge(task_id) == "NUDGED"
+
+        async def say(task_id: str = task_id, token: int = claim.token, give_back: bool = give_back) -> str:
+            if give_back:
+                return await tracks.release(task_id, token, 600_000)
+            return await tracks.observe(task_id, token, polled(hint=600_000))
+
+        assert await say() == ("RELEASED" if give_back else "OBSERVED")
+        before = track_peek.everything()
+        assert await say() == "STALE"
+        assert track_peek.everything() == before
+        assert [again.task.task_id for again in (await tracks.claim("other", 10)).claims] == [task_id]
+
+
+async def test_an_answer_that_was_refused_is_news_also_when_nothing_else_is_known(
+    tracks: TrackStore, track_peek: TrackPeek
+) -> None:
+    """The look behind it failed, or the tracker was stopped: whoever answered is asked again all the same."""
+    task_id = await tracked(tracks, status="input_required", questions={"k": ASK}, consumers=("hook",))
+    assert await tracks.answer(task_id, {"k": YES}) == "ANSWERED"
+    claim = await claimed(tracks, track_peek, task_id)
+    (told,) = (await tracks.take("hook", 10, 60_000)).deliveries
+    assert await tracks.delivered(told) == "DELIVERED"
+    nothing = Polled(seen=None, error_text="502", next_ms=5_000, refused=["k"])
+    assert await tracks.observe(task_id, claim.token, nothing) == "OBSERVED"
+    task = await read(tracks, task_id)
+    assert (task.status, set(task.questions)) == (TrackStatus.INPUT_REQUIRED, {"k"})
+    (again,) = (await tracks.take("hook", 10, 60_000)).deliveries
+    assert again.event.kind == "input_required"
+    assert again.event.event_id != told.event.event_id
+
+
 async def test_a_nudged_task_is_due_at_once(tracks: TrackStore, track_peek: TrackPeek) -> None:
     """Its server said that it has changed."""
     task_id = await tracked(tracks, hint=600_000)

@@ -100,6 +100,22 @@ async def test_a_handle_that_is_tracked_is_refused_and_its_task_not_touched(
     assert (await tracks.track(third, "hr", "h", seen())).outcome == "TRACKED"
 
 
+async def test_a_tracked_handle_is_not_its_bringers_to_cancel_however_his_intent_has_ended(
+    tracks: TrackStore, track_peek: TrackPeek
+) -> None:
+    """D1: cancelled meanwhile, or refused already, by a script that the client sent twice. TERMINAL would cancel it."""
+    first = await tracked(tracks, "h")
+    before = track_peek.fields(first)
+    second, third = await intended(tracks), await intended(tracks)
+    assert await tracks.abandon(second, TrackStatus.CANCELLED, End.ABANDONED, "no") == "ABANDONED"
+    for task_id in (second, third, third):
+        answer = await tracks.track(task_id, "crm", "h", seen())
+        assert (answer.outcome, answer.other) == ("TAKEN", first)
+    assert track_peek.fields(first) == before
+    ends = [((await read(tracks, task_id)).status, (await read(tracks, task_id)).reason) for task_id in (second, third)]
+    assert ends == [(TrackStatus.CANCELLED, End.ABANDONED), (TrackStatus.FAILED, End.DUPLICATE)]
+
+
 async def test_of_two_that_bring_the_same_handle_at_once_one_has_it(tracks: TrackStore) -> None:
     """One script decides."""
     task_ids = [await intended(tracks) for _ in range(8)]

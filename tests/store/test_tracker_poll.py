@@ -11,6 +11,7 @@ import redis
 
 from mcptasks.errors import ConfigurationError, StoreUnavailable
 from mcptasks.settings import Settings
+from mcptasks.tracker import intervals, poller
 from mcptasks.tracker.model import End, Tracked, TrackStatus
 from mcptasks.tracker.remote import ProtocolBroken, RemoteGone, RemoteRefused, RemoteStatus, RemoteUnavailable, Snapshot
 from tests.requirements import covers
@@ -310,6 +311,50 @@ async def test_answers_wait_for_their_server(front: Desk, driver: ScriptedDriver
     (found,) = await front.poll(task.task_id)
     assert (found.answered, found.failures) == ((), 0)
     assert driver.named("answer") == [{"k": YES}] * 2
+
+
+@covers("D4")
+async def test_a_driver_that_is_cancelled_from_within_is_one_that_failed(front: Desk, driver: ScriptedDriver) -> None:
+    """Its connection was closed under it, and nobody told the poll to stop: it backs off, and is not due at once."""
+    task = await front.submit()
+    driver.says["look"] = [asyncio.CancelledError()]
+    (found,) = await front.poll(task.task_id)
+    assert (found.failures, found.status) == (1, TrackStatus.WORKING)
+    assert (front.peek.due(task.task_id) or 0) > front.peek.now_ms() + 1_000
+
+
+@covers("D4")
+async def test_a_poll_that_fails_by_a_bug_backs_off_and_is_shown(
+    front: Desk, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose server is away: at each attempt later, and after some of them degraded."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("secret")
+
+    task = await front.submit()
+    monkeypatch.setattr(poller, "judged", broken)
+    found = await polled(front, task.task_id, 5)
+    assert (found.failures, found.degraded, found.last_error) == (5, True, "the poll failed (KeyError)")
+    assert (front.peek.due(task.task_id) or 0) > front.peek.now_ms() + intervals.BACKOFF_MS * 4
+
+
+@covers("D4")
+async def test_junk_in_the_place_of_a_receipt_keeps_no_poll_from_its_look(front: Desk, driver: ScriptedDriver) -> None:
+    """A server that garbles what it says to a cancel or an answer is told again, and its task ends as it ends."""
+    task = await front.submit()
+    driver.says["look"] = [ASKING, ASKING, ASKING, Snapshot(status=RemoteStatus.COMPLETED, result=DONE)]
+    await front.poll(task.task_id)
+    await front.store.answer(task.task_id, {"k": YES})
+    driver.says["answer"] = [ProtocolBroken("NaN")]
+    (found,) = await front.poll(task.task_id)
+    assert (found.answered, found.failures, found.last_error) == (("k",), 1, "NaN")
+    await front.store.cancel(task.task_id, "no")
+    driver.says["cancel"] = [ProtocolBroken("a list"), ProtocolBroken("a list")]
+    (found,) = await front.poll(task.task_id)
+    assert (found.answered, found.cancel_delivered, found.failures) == ((), False, 2)
+    (found,) = await front.poll(task.task_id)
+    assert (found.status, found.result) == (TrackStatus.COMPLETED, DONE)
 
 
 async def test_an_answer_that_the_server_refuses_opens_its_question_again(front: Desk, driver: ScriptedDriver) -> None:

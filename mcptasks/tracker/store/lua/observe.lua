@@ -9,10 +9,11 @@
 -- answered, refused: how many keys of delivered answers rest begins with, and of answers that the server did not take;
 -- behind them the questions shown, key and question
 
-local r = redis.call('HMGET', task, 'status', 'token', 'failures')
+local r = redis.call('HMGET', task, 'status', 'token', 'failures', 'lease')
 if not r[1] then return {'GONE'} end
 if TERMINAL[r[1]] then return {'TERMINAL'} end
-if r[2] ~= token then return {'STALE'} end
+-- Without a lease the claim was given back: this is our own client, sending once more what it saw no answer to.
+if r[2] ~= token or not r[4] then return {'STALE'} end
 redis.call('HINCRBY', task, 'polls', 1)
 if cancel ~= '' then redis.call('HSET', task, 'cancel', cancel) end
 local delivered = tonumber(answered)
@@ -36,9 +37,12 @@ if learned == '1' then
   local o = {status = status, reason = reason, message = message, result = result, failure = failure,
     truncated = truncated, shown = {unpack(rest, first_shown)}}
   if take_state(task, task_id, o) then return {'ENDED'} end
-  if reopened and is_asking(task) then announce(task, task_id, 'input_required') end
 elseif delivered > 0 or (r[3] ~= '0') ~= (error_text ~= '') then
   touch(task)
+end
+if reopened and is_asking(task) then
+  redis.call('HSET', task, 'status', 'input_required')
+  announce(task, task_id, 'input_required')
 end
 local wanted = redis.call('HGET', task, 'again')
 redis.call('HDEL', task, 'lease', 'again')

@@ -17,16 +17,19 @@ if r[2] then
   return {'OTHER'}
 end
 if handle == '' and TERMINAL[r[1]] then return {'SAME'} end
-if TERMINAL[r[1]] then return {'TERMINAL', r[1]} end
 if handle ~= '' then
   for _, key in ipairs(handles) do
     local other = redis.call('GET', key)
-    -- It lives as long as its task.
+    -- It lives as long as its task; and it is that task's, however this one has ended.
     if other and other ~= task_id then
+      if TERMINAL[r[1]] then return {'TAKEN', other} end
       settle(task, task_id, 'failed', 'duplicate', 'The server answered with the handle of a task that is tracked already')
       return {'TAKEN', other}
     end
   end
+end
+if TERMINAL[r[1]] then return {'TERMINAL', r[1]} end
+if handle ~= '' then
   redis.call('HSET', task, 'handle', handle, 'handled', handled)
   redis.call('SET', handles[1], task_id, 'PXAT', r[3])
 end

@@ -4,8 +4,9 @@
 -- ARGV: task_id, consumer, token, revision, delay_ms, attempts_max, permanent, why
 -- RETURNS: WAITING | DEAD | REPLACED | STALE
 
-local r = redis.call('HMGET', task, 'n:' .. consumer, 'e:' .. consumer, 't:' .. consumer, 'gone')
-if r[1] ~= token or not r[2] then return {'STALE'} end
+local r = redis.call('HMGET', task, 'n:' .. consumer, 'e:' .. consumer, 't:' .. consumer, 'gone', 'l:' .. consumer)
+-- Without a lease it was told already: our own client, once more. The attempt counts once.
+if r[1] ~= token or not r[2] or not r[5] then return {'STALE'} end
 redis.call('HDEL', task, 'l:' .. consumer)
 if string.match(r[2], '^%d+') ~= revision then
   index_add(outbox, now, task_id, r[4])
