@@ -8,7 +8,7 @@ import os
 import random
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,6 +25,8 @@ log: Final = logging.getLogger("mcptasks.tracker")
 
 #: Between two attempts while the store is away.
 _STORE_AWAY_S: Final = 1.0
+#: Behind a bug of ours.
+_AGAIN_S: Final = 1.0
 #: A task of a server that has all its slots taken is due again after about this long, the longer the more there are.
 _CROWDED_MS: Final = 1_000
 _CROWDED_MAX_MS: Final = 60_000
@@ -60,8 +62,8 @@ class TrackerLoop:
 
     async def run(self) -> None:
         """Tracks until it is cancelled; then every poll is cancelled, and its claim given back."""
-        others = [asyncio.ensure_future(deliverer.run()) for deliverer in self._deliverers]
-        others += [asyncio.ensure_future(self._forgetting()), asyncio.ensure_future(self._minding())]
+        works = [*(deliverer.run for deliverer in self._deliverers), self._forgetting, self._minding]
+        others = [asyncio.ensure_future(_for_ever(work)) for work in works]
         try:
             await self._polling()
         finally:
@@ -86,6 +88,9 @@ class TrackerLoop:
             except StoreUnavailable as exc:
                 log.warning("Tracking waits for the store: %s", exc)
                 wait_s = _STORE_AWAY_S
+            except Exception:  # a bug in one step must not end what runs beside it
+                log.exception("Tracking failed and goes on")
+                wait_s = _AGAIN_S
             if wait_s > 0:
                 # A poll that ends makes room; whatever else becomes due is seen within `look_ms`.
                 full = len(self._polls) >= self._options.polls
@@ -149,3 +154,12 @@ class TrackerLoop:
             with suppress(StoreUnavailable):
                 while await self._store.forget():
                     pass
+
+
+async def _for_ever(work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await work()
+        except Exception:  # nobody looks after it until the tracker stops: it has to go on by itself
+            log.exception("A part of the tracker failed and begins again")
+        await asyncio.sleep(_AGAIN_S)

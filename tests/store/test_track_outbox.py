@@ -156,6 +156,17 @@ async def test_events_of_a_task_that_is_gone_or_newer_are_passed_over(
     assert list(track_peek.raw.zrange(track_peek.keys.outbox("hook"), 0, -1)) == [newer]
 
 
+@covers("D4")
+async def test_an_event_whose_record_cannot_be_read_keeps_nobody_from_his(
+    tracks: TrackStore, track_peek: TrackPeek
+) -> None:
+    """As of a poll: it comes again when its lease is over."""
+    broken, sound = await asking(tracks, "hook"), await asking(tracks, "hook")
+    track_peek.raw.hset(track_peek.keys.task(broken), "reason", "boredom")
+    assert [d.event.task_id for d in (await tracks.take("hook", 10, LEASE_MS)).deliveries] == [sound]
+    assert (await tracks.take("hook", 10, LEASE_MS)).deliveries == []
+
+
 async def test_every_event_stands_in_the_stream_whoever_is_to_be_told(
     tracks: TrackStore, track_peek: TrackPeek
 ) -> None:

@@ -243,6 +243,20 @@ async def test_a_newer_record_is_left_for_a_newer_tracker(tracks: TrackStore, tr
     assert (track_peek.due(task_id) or 0) > track_peek.now_ms() + 30_000
 
 
+@covers("D4")
+async def test_a_record_that_cannot_be_read_keeps_nobody_from_his(tracks: TrackStore, track_peek: TrackPeek) -> None:
+    """A word of another version, or something cut off: it is left for later, and its batch goes on without it."""
+    task_ids = [await tracked(tracks, consumers=("hook",)) for _ in range(4)]
+    for task_id, (name, text) in zip(
+        task_ids, (("status", "dreaming"), ("a:k", '{"action":'), ("polls", "many")), strict=False
+    ):
+        track_peek.raw.hset(track_peek.keys.task(task_id), name, text)
+    track_peek.make_due(*task_ids)
+    assert [claim.task.task_id for claim in (await tracks.claim("me", 10)).claims] == task_ids[3:]
+    for task_id in task_ids[:3]:
+        assert (track_peek.due(task_id) or 0) > track_peek.now_ms() + 30_000
+
+
 async def test_a_live_task_lives_on_with_its_polls_and_an_ended_one_for_one_ttl(
     tracks: TrackStore, track_peek: TrackPeek
 ) -> None:

@@ -13,8 +13,10 @@ import redis
 
 from mcptasks.errors import AmbiguousTask, BadAnswer, ConfigurationError, UnknownTask
 from mcptasks.settings import Settings
+from mcptasks.tracker import loop
 from mcptasks.tracker.model import Event, Tracked, TrackStatus
 from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.store.store import TrackStore
 from mcptasks.tracker.tracker import Tracker
 from tests.requirements import covers
 from tests.support import stub_faults
@@ -122,6 +124,51 @@ async def test_stop_cancels_a_hung_poll_and_leaves_nothing_running(
 
 async def _seen(stub: StubServer, method: str, times: int) -> bool:
     return len(stub.asked(method)) >= times
+
+
+@covers("D4")
+async def test_no_part_of_a_tracker_ends_for_good_by_one_error(
+    stub: StubServer, settings: Settings, peek: TrackPeek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither polls, nor news, nor what is minded in between: each fails once, by a bug, and goes on."""
+    failed: list[str] = []
+    monkeypatch.setattr(loop, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(loop, "_ORPHANS_S", 0.01)
+    monkeypatch.setattr(loop, "_FORGET_S", 0.01)
+    went_on: set[str] = set()
+    for name in ("claim", "take", "orphans", "forget"):
+        real = getattr(TrackStore, name)
+
+        async def once(store: Any, *args: Any, name: str = name, real: Any = real) -> Any:
+            if name not in failed:
+                failed.append(name)
+                raise RuntimeError("a bug")
+            went_on.add(name)
+            return await real(store, *args)
+
+        monkeypatch.setattr(TrackStore, name, once)
+    told: list[Event] = []
+
+    async def hook(event: Event, _: Tracked) -> None:
+        told.append(event)
+
+    async with tracker_of(stub, settings, consumers={"hook": hook}) as tracker:
+        task = await tracker.submit("stub", "export")
+        async with running(tracker):
+            for _ in range(2):
+                polls = (await tracker.get(task.task_id)).polls
+                peek.make_due(task.task_id)
+
+                async def polled(polls: int = polls) -> bool:
+                    return (await tracker.get(task.task_id)).polls > polls
+
+                await eventually(polled, description="the task is polled")
+
+            async def all_went_on() -> bool:
+                return bool(told) and len(went_on) == 4
+
+            await eventually(all_went_on, description="the end is told, and all is minded")
+    assert sorted(failed) == sorted(went_on)
 
 
 async def test_a_push_makes_its_task_due_at_once(stub: StubServer, settings: Settings, peek: TrackPeek) -> None:

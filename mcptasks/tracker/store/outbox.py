@@ -42,9 +42,10 @@ class OutboxTransitions(TrackTransitions):
             fields = pairs(flat)
             try:
                 deliveries.append(read_delivery(consumer, int(token), news, int(failed), fields, self.seal))
-            except Sealed as exc:
-                # Its lease runs out, and perhaps another process takes it, that has the key.
-                log.warning("The event of task %s cannot be delivered here: %s", label(fields["id"]), exc)
+            except (Sealed, ValueError, KeyError) as exc:
+                # Its lease runs out, and perhaps another process takes it, that has the key, or is of another version.
+                why = str(exc) if isinstance(exc, Sealed) else f"its record cannot be read ({type(exc).__name__})"
+                log.warning("The event of task %s cannot be delivered here: %s", label(fields.get("id", "")), why)
         return Post(deliveries, None if int(reply[1]) < 0 else int(reply[1]))
 
     async def hold(self, delivery: Delivery, lease_ms: int) -> Literal["HELD", "STALE"]:

@@ -21,7 +21,7 @@ log: Final = logging.getLogger("mcptasks.tracker")
 ALIVE_MS: Final = 15_000
 #: Tasks that one script claims at most: some milliseconds of the store's one thread.
 CLAIM_BATCH: Final = 100
-#: A task that is sealed with a key that is not here is left for a tracker that has it.
+#: A task that cannot be read here, sealed with a key that is not here for instance, is left for a tracker that can.
 _LOCKED_MS: Final = 60_000
 
 
@@ -71,9 +71,13 @@ class PollTransitions(SubmitTransitions):
         try:
             return read_claimed(token, late_ms, fields, self.seal)
         except Sealed as exc:
-            log.warning("Task %s cannot be tracked here: %s", label(fields["id"]), exc)
-            await self.release(fields["id"], token, _LOCKED_MS)
-            return None
+            why = str(exc)
+        except (ValueError, KeyError) as exc:  # of another version, or by another hand: the others of its batch go on
+            why = f"its record cannot be read ({type(exc).__name__})"
+        task_id = fields.get("id", "")
+        log.warning("Task %s cannot be tracked here: %s", label(task_id), why)
+        await self.release(task_id, token, _LOCKED_MS)
+        return None
 
     async def observe(
         self, task_id: str, token: int, polled: Polled
