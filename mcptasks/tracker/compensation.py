@@ -14,7 +14,7 @@ import anyio
 
 from mcptasks.errors import MCPTasksError, StoreUnavailable
 from mcptasks.model import label
-from mcptasks.tracker.model import End, Tracked, TrackStatus
+from mcptasks.tracker.model import End, Intent, Tracked, TrackStatus
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.remote import Accepted, Driver, RemoteGone, RemoteRefused
 from mcptasks.tracker.store.store import TrackStore
@@ -58,6 +58,15 @@ class Compensation:
         elif failure is None and not (task := sending.result()).status.terminal and task.handle is not None:
             await self.cancel_remote(driver, task_id, task.handle)
             await _until_done(lambda: self._store.cancel(task_id, _ABANDONED), "cancel", task_id)
+
+    async def take_back(self, intent: Intent, storing: asyncio.Task[str]) -> None:
+        """The caller has gone before his call was sent: nothing is left of an intent that he has stored."""
+        await asyncio.wait([storing])
+        failure = storing.exception()
+        if failure is None and storing.result() == "INTENDED":
+            await _until_done(lambda: self._store.retract(intent.task_id), "retract", intent.task_id)
+        elif isinstance(failure, StoreUnavailable) and not intent.repeatable:
+            await self.forget(intent.task_id)
 
     async def compensate(self, driver: Driver, task_id: str, handle: str | None, status: TrackStatus) -> None:
         """The remote task is cancelled, and the intent, which never got its handle, has ended so."""

@@ -8,12 +8,14 @@ from typing import Final
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import label
+from mcptasks.strict_json import clean
 from mcptasks.tracker.consumers import Consumer
 from mcptasks.tracker.errors import Refused, Unhandled
 from mcptasks.tracker.intervals import after_refusal
 from mcptasks.tracker.model import Delivery
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.questions import Questions
+from mcptasks.tracker.stopping import told_to_stop
 from mcptasks.tracker.store.store import TrackStore
 
 log: Final = logging.getLogger("mcptasks.tracker")
@@ -23,6 +25,8 @@ _STORE_AWAY_S: Final = 1.0
 _LEASE_MORE_MS: Final = 5_000
 #: Tasks whose questions one process puts to its handler at a time.
 _PEOPLE: Final = 1_000
+#: Characters of what is kept of a consumer's reason.
+WHY_MAX: Final = 200
 #: What an attempt's end may wait for the store.
 _RECORD_AGAIN_S: Final = (0.2, 1, 3)
 
@@ -45,7 +49,7 @@ class Deliverer:
                 except StoreUnavailable as exc:
                     log.warning("News for %s wait for the store: %s", self.name, exc)
                     wait_s = _STORE_AWAY_S
-                await asyncio.sleep(wait_s)
+                await self._pause(wait_s)
         finally:
             running = list(self._running)
             for task in running:
@@ -63,10 +67,21 @@ class Deliverer:
         for delivery in post.deliveries:
             task = asyncio.ensure_future(self.deliver(delivery))
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            task.add_done_callback(self._ended)
         if len(post.deliveries) == room:
-            return 0.05
+            return longest  # full: whichever ends first makes room
         return longest if post.wait_ms is None else min(longest, max(post.wait_ms, 1) / 1000)
+
+    async def _pause(self, wait_s: float) -> None:
+        if len(self._running) >= self._slots:
+            await asyncio.wait(self._running, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(wait_s)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            log.error("A delivery to %s ended badly, and comes again", self.name, exc_info=exc)
 
     async def deliver(self, delivery: Delivery) -> None:
         """The event is handled, waits for its next attempt, or is a dead letter. Raises nothing but a cancel."""
@@ -78,6 +93,10 @@ class Deliverer:
             await self._failed(delivery, f"not handled within {self._options.delivery_ms / 1000:g} s")
         except Unhandled as exc:
             await self._failed(delivery, str(exc))
+        except asyncio.CancelledError:
+            if told_to_stop():
+                raise
+            await self._failed(delivery, "CancelledError")
         except Exception as exc:  # a consumer's own error, whose text may hold anything
             log.warning("Consumer %s failed with %s", self.name, type(exc).__name__)
             log.debug("Consumer %s", self.name, exc_info=exc)
@@ -107,7 +126,7 @@ class Deliverer:
                 else:
                     delay_ms = after_refusal(delivery.failed + 1)
                     word = await self._store.undelivered(
-                        delivery, delay_ms=delay_ms, permanent=permanent, why=why[:200]
+                        delivery, delay_ms=delay_ms, permanent=permanent, why=clean(why[:WHY_MAX])
                     )
             except StoreUnavailable as exc:
                 if wait_s is None:

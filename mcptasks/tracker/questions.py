@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from mcptasks.answers import checked
@@ -17,7 +18,9 @@ from mcptasks.errors import BadAnswer, StoreUnavailable
 from mcptasks.model import label
 from mcptasks.store.changes import Change
 from mcptasks.tracker.errors import Unhandled
+from mcptasks.tracker.intervals import after_refusal
 from mcptasks.tracker.model import Delivery, EventKind, Tracked, checkable
+from mcptasks.tracker.stopping import told_to_stop
 from mcptasks.tracker.store.store import TrackStore
 
 log: Final = logging.getLogger("mcptasks.tracker")
@@ -77,7 +80,7 @@ class Questions:
                 await self._withdraw(asked, task)
                 for key, question in task.questions.items():
                     if key not in asked:
-                        asked[key] = asyncio.ensure_future(self._ask(task, key, question))
+                        asked[key] = asyncio.ensure_future(self._ask(task, key, question, asked))
                         asked[key].add_done_callback(lambda _: changed.set())
                 if all(one.done() for one in asked.values()):
                     self._check(asked)
@@ -89,8 +92,31 @@ class Questions:
             self._store.changes.leave([task_id], hear)
             await _stop(asked)
 
-    async def _ask(self, task: Tracked, key: str, question: dict[str, Any]) -> None:
-        answer = await self._handler(task, key, question)
+    async def _ask(
+        self, task: Tracked, key: str, question: dict[str, Any], asked: Mapping[str, asyncio.Task[None]]
+    ) -> None:
+        """The handler's answer is stored. One that fails is asked again here while others are being asked."""
+        for failed in itertools.count(1):
+            try:
+                await self._answered(task, key, question)
+            except Exception as exc:
+                if all(one.done() for other, one in asked.items() if other != key):
+                    raise
+                # Its delivery lasts as long as theirs, which may be hours.
+                log.warning(
+                    "Task %s: the handler failed (%s), and is asked again", label(task.task_id), type(exc).__name__
+                )
+                await asyncio.sleep(after_refusal(failed) / 1000)
+            else:
+                return
+
+    async def _answered(self, task: Tracked, key: str, question: dict[str, Any]) -> None:
+        try:
+            answer = await self._handler(task, key, question)
+        except asyncio.CancelledError:
+            if told_to_stop():
+                raise
+            raise Unhandled("the handler failed (CancelledError)") from None
         if answer is None:
             return
         with_it = checked({key: answer}, {key: question}) if checkable(question) else {key: answer}
@@ -106,7 +132,7 @@ class Questions:
         for one in asked.values():
             if one.cancelled() or (exc := one.exception()) is None:
                 continue
-            if isinstance(exc, StoreUnavailable):
+            if isinstance(exc, StoreUnavailable | Unhandled):
                 raise exc
             if isinstance(exc, BadAnswer):
                 raise Unhandled(str(exc)) from exc

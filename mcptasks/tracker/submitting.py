@@ -89,8 +89,13 @@ class Submitter:
             raise
 
     async def _intend(self, intent: Intent) -> Literal["INTENDED", "EXISTS", "CONFLICT"]:
+        storing = asyncio.get_running_loop().create_task(self._store.intend(intent, secrets.token_hex(8)))
         try:
-            return await self._store.intend(intent, secrets.token_hex(8))
+            # Never cancelled either: whether there is an intent, which the fleet would send one day, must be known.
+            return await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            await self._amends.see_to(self._amends.take_back(intent, storing))
+            raise
         except StoreUnavailable:
             # It may be stored all the same, and the fleet would send what its caller was told has failed. With a key of
             # his own he comes again, and finds it.

@@ -13,12 +13,14 @@ import redis
 from mcptasks.errors import StoreUnavailable
 from mcptasks.settings import Settings
 from mcptasks.tracker.consumers import CeleryTask, Function
+from mcptasks.tracker.deliverer import Deliverer
 from mcptasks.tracker.errors import Refused, Unhandled
 from mcptasks.tracker.model import Event, Tracked
 from mcptasks.tracker.remote import RemoteStatus, Snapshot
 from tests.requirements import covers
 from tests.support.tracker_desk import Desk, OneDriver, ScriptedDriver, desk
 from tests.support.tracking import ASK, DONE
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -155,6 +157,46 @@ async def test_a_consumers_error_leaves_its_name_alone(front: Desk, caplog: pyte
     assert letter.why == "ValueError"
     assert "hunter2" not in caplog.text
     assert "hunter2" not in str(front.peek.everything())
+
+
+async def test_a_consumer_that_is_cancelled_from_within_has_failed(front: Desk) -> None:
+    """It waited for something of its own that was cancelled. Nobody told its delivery to stop: the attempt counts."""
+    (task_id,) = await ended(front)
+    for _ in range(5):
+        await front.deliver("hook", Function(Sink(asyncio.CancelledError())), task_id)
+    (letter,) = await front.store.dead()
+    assert (letter.attempts, letter.why) == (5, "CancelledError")
+
+
+async def test_as_many_deliveries_run_as_may_and_the_next_begins_when_one_ends(
+    settings: Settings, raw: redis.Redis
+) -> None:
+    """Many tasks end together: nobody waits for the next look, which is a minute away here."""
+    told: list[str] = []
+    running = most = 0
+
+    async def sink(event: Event, task: Tracked) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        told.append(event.task_id)
+
+    async with desk(settings, raw, OneDriver(ScriptedDriver()), deliveries=4, look_ms=60_000) as front:
+        task_ids = await ended(front, 40)
+        deliverer = asyncio.ensure_future(Deliverer("hook", Function(sink), front.store, front.options).run())
+
+        async def all_told() -> bool:
+            return len(told) == len(task_ids)
+
+        try:
+            await eventually(all_told, description="all are told")
+        finally:
+            deliverer.cancel()
+            await asyncio.gather(deliverer, return_exceptions=True)
+    assert sorted(told) == sorted(task_ids)
+    assert most == 4
 
 
 async def test_a_function_sees_the_task_as_it_is_now(front: Desk) -> None:

@@ -10,9 +10,10 @@ import pytest
 import redis
 
 from mcptasks.settings import Settings
+from mcptasks.tracker import intervals
 from mcptasks.tracker.deliverer import Deliverer
 from mcptasks.tracker.model import Tracked
-from mcptasks.tracker.questions import QUESTIONS, Questions
+from mcptasks.tracker.questions import QUESTIONS, Handler, Questions
 from mcptasks.tracker.remote import RemoteStatus, Snapshot
 from tests.requirements import covers
 from tests.support.tracker_desk import Desk, OneDriver, ScriptedDriver, desk
@@ -66,7 +67,7 @@ async def shows(
     return task
 
 
-def handling(front: Desk, person: Person, task_id: str) -> asyncio.Task[None]:
+def handling(front: Desk, person: Handler, task_id: str) -> asyncio.Task[None]:
     """What the handler is owed of the task is being delivered."""
 
     async def deliver() -> None:
@@ -131,7 +132,7 @@ async def test_a_handler_whose_question_is_over_is_told_to_stop(
 
 async def test_a_handler_that_fails_is_asked_again_later(front: Desk, driver: ScriptedDriver) -> None:
     """As any consumer; so is one whose answer does not satisfy its question."""
-    for wrong in (RuntimeError("bug"), {"action": "accept", "content": {"ok": "maybe"}}):
+    for wrong in (RuntimeError("bug"), asyncio.CancelledError(), {"action": "accept", "content": {"ok": "maybe"}}):
         person = Person(wrong)
         person.gate.set()
         task_id = (await front.submit(consumers=(QUESTIONS,))).task_id
@@ -142,6 +143,36 @@ async def test_a_handler_that_fails_is_asked_again_later(front: Desk, driver: Sc
         await handling(front, person, task_id)
         assert person.asked == ["k", "k"]
         assert (await front.read(task_id)).answered == ("k",)
+
+
+async def test_a_handler_that_fails_does_not_wait_for_the_people_who_are_asked_beside_it(
+    front: Desk, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question's handler fails twice while another one's person thinks, who is not asked twice."""
+    monkeypatch.setattr(intervals, "DELIVERY_MS", (10,))
+    asked_for: list[str] = []
+    gate = asyncio.Event()
+
+    async def handler(task: Tracked, key: str, question: dict[str, Any]) -> Any:
+        asked_for.append(key)
+        if key == "slow":
+            await gate.wait()
+        elif asked_for.count(key) < 3:
+            raise RuntimeError("bug")
+        return YES
+
+    task_id = (await front.submit(consumers=(QUESTIONS,))).task_id
+    await shows(front, driver, task_id, "slow", "flaky")
+    serving = handling(front, handler, task_id)
+
+    async def answered() -> bool:
+        return (await front.read(task_id)).answered == ("flaky",)
+
+    await eventually(answered, description="the failing question is asked again and answered")
+    gate.set()
+    await serving
+    assert sorted(asked_for) == ["flaky", "flaky", "flaky", "slow"]
+    assert sorted((await front.read(task_id)).answered) == ["flaky", "slow"]
 
 
 async def test_a_handler_may_leave_a_question_to_others(front: Desk, driver: ScriptedDriver) -> None:

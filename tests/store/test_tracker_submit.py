@@ -201,6 +201,37 @@ async def test_a_caller_that_is_cancelled_leaves_no_remote_task_running(
     assert (task.handle, task.cancel_requested) == ("h1", True)
 
 
+@covers("D1")
+@pytest.mark.parametrize("ours", [True, False])
+async def test_a_caller_that_is_cancelled_before_the_call_leaves_no_intent_for_the_fleet_to_send(
+    front: Desk, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    """His intent was being stored. One of the same key that somebody else is about to send is not his to take back."""
+    one = intent(server="stub", repeatable=True)
+    if not ours:
+        assert await front.store.intend(one, "another submitter") == "INTENDED"
+    real, stored, gate = front.store.intend, asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any) -> Any:
+        answer = await real(*args)
+        stored.set()
+        await gate.wait()
+        return answer
+
+    monkeypatch.setattr(front.store, "intend", slow)
+    calling = asyncio.ensure_future(front.submitter.submit(one))
+    await stored.wait()
+    calling.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    await front.submitter.aclose()
+    found = await front.store.read(one.task_id)
+    assert (found is None) if ours else (found is not None and found.status is TrackStatus.INTENDED)
+    assert driver.calls == []
+
+
 async def _called(driver: ScriptedDriver, method: str) -> bool:
     return bool(driver.named(method))
 
