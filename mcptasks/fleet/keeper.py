@@ -17,6 +17,7 @@ from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.shutdown import LOOK_S, Shutdown
 from mcptasks.fleet.threads import LoopThread
 from mcptasks.model import label
+from mcptasks.observe.trouble import Trouble
 from mcptasks.runtime.runner import Run
 from mcptasks.runtime.watchdog import Stop
 from mcptasks.settings import Settings
@@ -45,6 +46,7 @@ class Keeper:
         self._runs: dict[tuple[str, int], Run] = {}
         self._left = WeakSet[Run]()
         self._lock = threading.Lock()
+        self._trouble = Trouble(log, "The leases of this process's runs are not renewed")
         #: What it does, each for ever; `start` does them in a thread.
         self.jobs: Sequence[Callable[[], Awaitable[None]]] = (self._renewing, self._listening, self._watching)
         self._thread = LoopThread("mcptasks-keeper", self.jobs)
@@ -94,8 +96,9 @@ class Keeper:
             news = await self._store.renew((run.claim.task_id, run.claim.token) for run in runs)
         except StoreUnavailable as exc:
             # The runs go on: if the store comes back within the lease nothing happened, else the tokens decide.
-            log.warning("%d lease(s) not renewed: %s", len(runs), exc)
+            self._trouble.failed(exc)
             return
+        self._trouble.over()
         for run, word in zip(runs, news, strict=True):
             self._tell(run, word)
 
@@ -128,9 +131,10 @@ class Keeper:
                     await self._leave(run)
 
     async def _listening(self) -> None:
+        trouble = Trouble(log, "Wakes are not heard, renewals still tell of cancels")
         while True:
             try:
-                async for wake in wakes(self._settings):
+                async for wake in wakes(self._settings, trouble.over):
                     with self._lock:
                         runs = [run for name, run in self._runs.items() if wake.concerns(*name)]
                     for run in runs:
@@ -139,5 +143,5 @@ class Keeper:
                         else:
                             run.interrupt.request(_STOPS[wake.kind])
             except StoreUnavailable as exc:
-                log.warning("Wakes are not heard, renewals still tell of cancels: %s", exc)
+                trouble.failed(exc)
                 await asyncio.sleep(1)

@@ -22,6 +22,7 @@ from mcptasks.celery_seams import FORK_GUARD, worker_counts
 from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.portal import Portal
 from mcptasks.fleet.threads import LoopThread
+from mcptasks.observe.trouble import Trouble
 from mcptasks.settings import Settings
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.store import TaskStore
@@ -60,6 +61,7 @@ class Pulse:
         self._slots: int = worker.concurrency
         self._store = TaskStore(settings)
         self._hearing = Hearing()
+        self._trouble = Trouble(log, "The worker's health is not reported")
         #: What was said last.
         self.last: WorkerPulse | None = None
         self._thread = LoopThread("mcptasks-pulse", [self._beating])
@@ -106,8 +108,9 @@ class Pulse:
             )
             self.last = pulse
             await self._store.report(self._name, pulse)
+            self._trouble.over()
         except StoreUnavailable as exc:
-            log.warning("The worker's health is not reported: %s", exc)
+            self._trouble.failed(exc)
 
     def _waiting(self) -> int | None:
         with FORK_GUARD, self._app.connection_for_read() as connection:

@@ -19,6 +19,7 @@ from mcptasks.errors import StoreUnavailable
 from mcptasks.fleet.threads import LoopThread
 from mcptasks.model import label
 from mcptasks.observe.logs import about
+from mcptasks.observe.trouble import Trouble
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
 from mcptasks.store.upkeep import SWEEP_BATCH
@@ -52,24 +53,28 @@ class Sweeper:
 
     async def _sweeping(self) -> None:
         async with aclosing(self._store):
+            trouble = Trouble(log, "The sweep waits for the store")
             while True:
                 swept = Swept.DONE
                 try:
                     swept = await sweep(self._store, self._me, self._dispatcher)
                     self._sweeps = swept is Swept.DONE
+                    trouble.over()
                 except StoreUnavailable as exc:
-                    log.warning("The sweep waits for the store: %s", exc)
+                    trouble.failed(exc)
                 await asyncio.sleep(self._settings.sweep_ms / 1000 * (_STEP_BACK if swept is Swept.TOO_NEW else 1))
 
     async def _discarding(self) -> None:
         # Beside the sweep: to remove files may take long, and leases are looked after meanwhile.
+        trouble = Trouble(log, "Files of tasks that are gone are not removed yet")
         while True:
             await asyncio.sleep(self._settings.sweep_ms / 1000)
             if self._sweeps:
                 try:
                     await discard(self._store)
+                    trouble.over()
                 except StoreUnavailable as exc:
-                    log.warning("Files of tasks that are gone are not removed yet: %s", exc)
+                    trouble.failed(exc)
 
 
 class Swept(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal, NamedTuple, cast
 
 from mcptasks.settings import Settings
@@ -26,8 +26,8 @@ class Wake(NamedTuple):
         return task_id == self.task_id and self.token in (None, token)
 
 
-async def wakes(settings: Settings) -> AsyncIterator[Wake]:
-    """Every wake of the fleet, from the moment of the first `anext`.
+async def wakes(settings: Settings, listening: Callable[[], None] = lambda: None) -> AsyncIterator[Wake]:
+    """Every wake of the fleet, from the moment of the first `anext`. `listening` is called once none is missed.
 
     Raises:
         StoreUnavailable: the connection is gone; listen again.
@@ -40,6 +40,8 @@ async def wakes(settings: Settings) -> AsyncIterator[Wake]:
                 message = await subscription.get_message(timeout=_PROBE_S)
                 if message is None:
                     await subscription.ping()
+                elif message["type"] == "subscribe":
+                    listening()
                 elif message["type"] == "message":
                     yield _parse(str(message["data"]))
 

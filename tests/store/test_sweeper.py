@@ -101,3 +101,41 @@ async def test_a_sweeper_that_is_too_old_for_a_task_lets_a_newer_one_sweep(open_
 
 async def _has_been_seen(peek: Peek, task_id: str) -> bool:
     return (peek.score("unsent", task_id) or 0) > 1
+
+
+async def test_a_full_store_is_told_once_and_that_it_is_over(
+    open_store: OpenStore, peek: Peek, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at each sweep of each worker: the log of that night is what somebody has to read."""
+    store = open_store(sweep_ms=10)
+    await running(store)
+    sweeps = count_of(peek, "evalsha")
+    sweeper = Sweeper(store.settings, Outbox())
+    peek.raw.config_set("maxmemory", 1)
+    sweeper.start()
+    try:
+        await eventually(lambda: swept(peek, sweeps + 20), description="it has tried again and again")
+        peek.raw.config_set("maxmemory", 0)
+        await eventually(lambda: told(caplog, "no longer"), description="it goes on")
+    finally:
+        peek.raw.config_set("maxmemory", 0)
+        await asyncio.to_thread(sweeper.close)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("The sweep waits for the store: ") and "used memory" in lines[0]
+    assert lines[1].startswith("The sweep waits for the store: no longer, after ")
+
+
+def count_of(peek: Peek, command: str) -> int:
+    """How often the store was given the command."""
+    return int(peek.raw.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+async def swept(peek: Peek, at_least: int) -> bool:
+    """The scripts were called so often."""
+    return count_of(peek, "evalsha") >= at_least
+
+
+async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    """The log has it."""
+    return text in caplog.text
