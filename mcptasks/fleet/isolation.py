@@ -19,8 +19,12 @@ from typing import Any, Final, Self
 
 from mcptasks.model import Claim, label
 from mcptasks.observe import tracing
+from mcptasks.store import scripts
 
 log: Final = logging.getLogger("mcptasks.fleet")
+
+#: How a line begins that tells the parent of a task's end, beside whatever the tool prints.
+_ENDED: Final = "mcptasks ended "
 
 #: What the lone process may take to import the app; one that has lost its parent by then and takes longer just ends.
 _READY_S: Final = 30.0
@@ -69,11 +73,16 @@ class LoneProcess:
     async def word(self) -> str | None:
         """The word that the run came to, once the process has ended; None: it died, and its end is not stored."""
         assert self._process.stdout is not None
-        out = await self._process.stdout.read()
+        lines = (await self._process.stdout.read()).decode(errors="replace").strip().split("\n")
+        for line in lines:
+            if line.startswith(_ENDED):
+                ran: dict[str, Any] = json.loads(line.removeprefix(_ENDED))
+                # Counted here: that process has nobody who scrapes it.
+                scripts.tell(scripts.Ran(args={}, **ran))
         if code := await self._process.wait():
             log.warning("Task %s: its lone process ended with %d", label(self._claim.task_id), code)
             return None
-        return out.decode().strip().rpartition("\n")[2]
+        return lines[-1]
 
     def let_go(self) -> None:
         """The run is stopped and given back by the process itself, which ends within seconds, whatever the run does."""
@@ -85,6 +94,18 @@ class LoneProcess:
         if self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+
+
+def report_ends() -> None:
+    """From now on the parent hears of each task that a script of this process ends, at once: it may die any moment."""
+
+    def report(ran: scripts.Ran) -> None:
+        if ran.ended is not None:
+            told = {"name": ran.name, "reply": ran.reply[:1], "seconds": ran.seconds, "ended": ran.ended}
+            # On a line of its own, whatever the tool has printed.
+            os.write(1, f"\n{_ENDED}{json.dumps(told)}\n".encode())
+
+    scripts.observers.append(report)
 
 
 def end_with_parent(ready: threading.Event, leave: Callable[[], None]) -> None:

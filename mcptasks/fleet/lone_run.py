@@ -13,7 +13,7 @@ from celery.app.utils import find_app
 from mcptasks.dispatch import TASK_NAME, Publisher
 from mcptasks.fleet.app import WORKER
 from mcptasks.fleet.execute import perform_claimed
-from mcptasks.fleet.isolation import end_with_parent, read_order
+from mcptasks.fleet.isolation import end_with_parent, read_order, report_ends
 from mcptasks.fleet.portal import Portal
 from mcptasks.observe import tracing
 from mcptasks.observe.export import exporting
@@ -40,6 +40,7 @@ def main() -> None:
     portal: Portal = app.tasks[TASK_NAME].portal
     portal.alone = True
     exporting.begin(WORKER)
+    report_ends()
     future = portal.start(run, portal, order["task_id"], order["token"], order["trace"])
     ready.set()
     word = future.result()

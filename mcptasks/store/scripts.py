@@ -167,16 +167,17 @@ class Runner:
         try:
             reply = script.check(await self._registered[name](keys=positional_keys, args=positional_args))
         except Exception:  # not a caller's cancel, which says nothing of the store
-            _tell(Ran(script.name, args, [], perf_counter() - began, None))
+            tell(Ran(script.name, args, [], perf_counter() - began, None))
             raise
         if len(reply) > _END_PARTS and reply[-_END_PARTS] == "ended":
             ended = reply.pop()
             reply.pop()
-        _tell(Ran(script.name, args, reply, perf_counter() - began, ended))
+        tell(Ran(script.name, args, reply, perf_counter() - began, ended))
         return reply
 
 
-def _tell(ran: Ran) -> None:
+def tell(ran: Ran) -> None:
+    """Whoever measures has heard of the call."""
     for observe in list(observers):
         try:
             observe(ran)

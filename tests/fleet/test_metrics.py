@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mcptasks.client import TaskFailed
 from tests.fleet.system import Fleet, Proc, answer, client, free_port, outcome, questions, start
 from tests.support.waiting import eventually, wait_until
 
@@ -83,6 +84,30 @@ async def test_every_task_is_counted_once_whichever_process_ends_it(measured: Fl
             return value(there, "claims_total", tool="ask1", attempt="resumed") == 1
 
         await eventually(resumed, description="the answered run was counted")
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_the_end_of_a_run_in_a_process_of_its_own_is_counted_by_its_worker(measured: Fleet, dies: bool) -> None:
+    """Its last attempt, in threads. That process serves no metrics; what it ended counts, what its death ended, too."""
+    server = measured.start_server()
+    async with client(measured.ready(server)) as connection:
+        tool, more = ("kill_self", {"signum": int(signal.SIGKILL)}) if dies else ("ledger", {})
+        handle = await start(connection, tool, key="k", **more)
+        # As if two workers had been lost.
+        measured.raw.hset(measured.keys.task(handle.task_id), "attempt", "2")
+        worker = measured.worker("threads", concurrency=2)
+        if dies:
+            with pytest.raises(TaskFailed):
+                await handle.result(60)
+        else:
+            await outcome(handle)
+        here, there = await _both(server, worker)
+    assert "attempt 3 runs in a process of its own" in worker.output
+    ended = {"status": "failed", "reason": "worker_lost"} if dies else {"status": "completed", "reason": "completed"}
+    assert value(there, "ended_total", tool=tool, **ended) == 1
+    assert value(there, "ended_total") + value(here, "ended_total") == 1
+    assert value(there, "transitions_total", transition="finish", answer="finished") == 1
+    assert value(there, "duration_seconds_count", tool=tool) == 1
 
 
 async def _both(server: Proc, worker: Proc) -> tuple[Samples, Samples]:
