@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
 from mcptasks.errors import BadAnswer, RetryRefused, SchemaTooNew, UnknownTask
-from mcptasks.links import Artifact
 from mcptasks.model import Status, label, new_task_id
 from mcptasks.scope import PAGE, PAGE_MAX, Scope, size, unknown
 from mcptasks.settings import Settings
@@ -201,18 +200,6 @@ class Operations(Scope):
         """What each live worker says of itself, by node name."""
         now_ms, pulses = await self._store.now_ms(), await self._store.workers()
         return {name: pulse for name, pulse in pulses.items() if now_ms - pulse.at_ms <= FRESH_MS}
-
-    async def artifacts(self, task: str) -> list[Artifact]:
-        """The task's artifacts by name; a large result has the empty name.
-
-        Raises:
-            UnknownTask, AmbiguousTask, Sealed: as `read`.
-        """
-        task_id = await self._whole(task)
-        found = await self._store.artifacts(task_id, None)
-        if found is None:
-            raise UnknownTask(unknown(task_id))
-        return found
 
     async def retry(self, task: str) -> str:
         """A new task does what the failed one was to do, from the top; returns its id.

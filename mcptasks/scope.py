@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import AsyncGenerator, Collection
 from typing import Final
 
-from mcptasks.errors import AmbiguousTask, UnknownTask
+from mcptasks.errors import AmbiguousTask, ArtifactsUnavailable, UnknownTask
+from mcptasks.links import Artifact
 from mcptasks.model import Record, Status, is_task_id, label
 from mcptasks.observe.timeline import Timeline, timeline_of
+from mcptasks.store.files import BLOCK
 from mcptasks.store.lists import PREFIX_MIN, Counts, Page
 from mcptasks.store.store import TaskStore
 
@@ -91,6 +94,50 @@ class Scope:
         if told is None:
             raise UnknownTask(unknown(task_id))
         return timeline_of(told.record, told.noted, told.labels)
+
+    async def artifacts(self, task: str) -> list[Artifact]:
+        """The task's artifacts by name; a large result has the empty name.
+
+        Raises:
+            UnknownTask, AmbiguousTask, Sealed: as `read`.
+        """
+        task_id = await self._whole(task)
+        found = await self._store.artifacts(task_id, self._owner)
+        if found is None:
+            raise UnknownTask(unknown(task_id))
+        return found
+
+    async def download(self, task: str, artifact: Artifact) -> AsyncGenerator[bytes]:
+        """The artifact's bytes, a MiB at a time. The last come only once all are known to be those that were written.
+
+        Raises:
+            ArtifactsUnavailable: its file cannot be had, is not whole, or holds something else; or the task has another
+                artifact of this name by now.
+            UnknownTask, AmbiguousTask, Sealed: as `read`.
+        """
+        task_id, files = await self._whole(task), self._store.files
+        if artifact not in await self.artifacts(task_id):
+            raise ArtifactsUnavailable(f"Task {label(task_id)} has no such artifact any more; look at it again.")
+        digest, held = hashlib.sha256(), b""
+        for at in range(0, artifact.size, BLOCK):
+            length = min(BLOCK, artifact.size - at)
+            block = await files.read(task_id, artifact.file, at, length, sealed=artifact.sealed)
+            if block is None or len(block) != length:
+                raise ArtifactsUnavailable(
+                    f"Task {label(task_id)} has this artifact, but its file is not at {files.where}, or not all of it. "
+                    "MCPTASKS_ARTIFACTS_URL must name one place for workers, servers and operators alike."
+                )
+            digest.update(block)
+            if held:
+                yield held
+            held = block
+        if digest.hexdigest() != artifact.sha256:
+            raise ArtifactsUnavailable(
+                f"The file of this artifact of task {label(task_id)} is not what its tool wrote: somebody has changed "
+                f"it at {files.where}."
+            )
+        if held:
+            yield held
 
     async def _whole(self, task: str) -> str:
         """The whole id; whether there is such a task is known only where a beginning was given."""

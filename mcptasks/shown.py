@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
+from mcptasks.links import RESULT_NAME, Artifact
 from mcptasks.model import Record, Status
 from mcptasks.observe.timeline import Entry
 from mcptasks.store.lists import Summary
@@ -52,6 +55,23 @@ def said(task: Summary) -> str:
         return plain(task.status_message or "")
     estimate = progress.estimate if task.status is Status.RUNNING else ""
     return plain(f"{progress.text}{f', {estimate}' if estimate else ''}")
+
+
+def outcome(task: Record, artifacts: Sequence[Artifact]) -> str:
+    """What kind of result the task has, and how large, without any of it; empty: it has none."""
+    result = task.result
+    if result is None:
+        return ""
+    kind = "a tool error" if result.get("isError") else "there"
+    whole = next((one.size for one in artifacts if one.name == RESULT_NAME), None)
+    # What stands in the record for a large one says nothing of its kinds.
+    if whole is not None:
+        return f"{kind}, {whole:,} bytes"
+    kinds = Counter(str(block.get("type")).replace("_", " ") for block in result.get("content") or ())
+    parts = [kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items()]
+    parts += ["structured"] if "structuredContent" in result else []
+    size = len(json.dumps(result))
+    return plain(f"{kind}, {size:,} bytes: {', '.join(parts)}" if parts else f"{kind}, {size:,} bytes")
 
 
 def about(entry: Entry) -> str:

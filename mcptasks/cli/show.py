@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mcptasks.cli.download import save
 from mcptasks.cli.logs import show_entries
 from mcptasks.cli.operating import Json, TaskId, console, on_fleet, print_json, status_text
-from mcptasks.cli.task_table import progress_json
+from mcptasks.cli.task_table import common_json
 from mcptasks.known import Known, known
+from mcptasks.links import RESULT_NAME
 from mcptasks.model import Record, label
-from mcptasks.shown import note_of, plain, plain_lines, span
+from mcptasks.shown import note_of, outcome, plain, plain_lines, span
 from mcptasks.times import iso
 
 #: Entries of the timeline; `mcptasks logs` has all.
@@ -25,9 +29,21 @@ _LATEST: Final = 10
 def show(
     task: TaskId,
     result: Annotated[bool, typer.Option("--result", help="Its result, too, as the caller gets it.")] = False,
+    artifact: Annotated[str | None, typer.Option(metavar="NAME", help="Only the bytes of this artifact.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write artifact or whole result there.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one task: where it stands and runs, what it asks, what came of it, and how."""
+    """Show one task: where it stands and runs, what it asks, what came of it, and how.
+
+    With --artifact NAME, or --result and --output, it is a file that is written, and nothing is shown.
+    """
+    if artifact is not None or output is not None:
+        if as_json or result == bool(artifact):
+            raise typer.BadParameter("--output FILE goes with --artifact NAME or with --result, --json with neither")
+        save(task, artifact or RESULT_NAME, output)
+        return
     found = on_fleet(lambda fleet: known(fleet, task))
     if as_json:
         print_json(_as_json(found, with_result=result))
@@ -46,23 +62,9 @@ def _as_json(found: Known, *, with_result: bool) -> dict[str, Any]:
     task, pulse = found.task, found.worker
     where = None if pulse is None else {"host": pulse.host, "pid": pulse.pid}
     told = {
-        "id": task.task_id,
-        "tool": task.tool,
-        "owner": task.owner,
-        "status": task.status,
-        "reason": task.reason,
-        "message": task.status_message,
-        "progress": progress_json(task.progress),
-        "created": iso(task.created_ms),
-        "updated": iso(task.updated_ms),
-        "ttl_ms": task.ttl_ms,
-        "attempt": task.attempt,
+        **common_json(task),
         "max_attempts": task.max_attempts,
-        "cancel_requested": task.cancel_requested,
-        "queue": task.queue,
         "waits_for": found.waits_for,
-        "version": task.version,
-        "worker": task.worker,
         "runs_on": where,
         "questions": {
             key: {**question, "answer_by": iso(task.answer_by_ms[key]) if key in task.answer_by_ms else None}
@@ -105,9 +107,8 @@ def _facts(found: Known) -> Table:
     fact("worker", _where(found))
     if task.error is not None:
         fact("error", Text(f"{task.error.get('code')}: {plain(str(task.error.get('message', '')))}", "red"))
-    if task.result is not None:
-        kind = "a tool error" if task.result.get("isError") else "there"
-        fact("result", f"{kind}, {len(json.dumps(task.result)):,} bytes; --result shows it")
+    if came := outcome(task, found.artifacts):
+        fact("result", f"{came}; --result shows it")
     return grid
 
 
@@ -146,8 +147,10 @@ def _show_questions(found: Known, screen: Console) -> None:
         screen.print(head)
         for line in plain_lines(str(params.get("message", "")) or question["method"]):
             screen.print(Text(f"    {line}"))
-        for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
-            screen.print(Text(f"      {plain(str(name))}: {plain(json.dumps(field), 200)}", "dim"))
+        fields = params.get("requestedSchema", {}).get("properties")
+        # Tools write schemas; what is no schema has no fields.
+        for name, field in cast("dict[str, Any]", fields).items() if isinstance(fields, dict) else ():
+            screen.print(Text(f"      {plain(name)}: {plain(json.dumps(field), 200)}", "dim"))
     screen.print(Text(f"  mcptasks answer {label(task.task_id)}", "dim"))
 
 
@@ -156,6 +159,9 @@ def _show_artifacts(found: Known, screen: Console) -> None:
         screen.print("\nartifacts", style="bold")
     for one in found.artifacts:
         screen.print(Text(f"  {plain(one.name) or '(its result)'}  {one.size:,} bytes  {plain(one.mime)}"))
+    if found.artifacts:
+        name = next((f"--artifact {shlex.quote(plain(a.name))}" for a in found.artifacts if a.name), "--result")
+        screen.print(Text(f"  mcptasks show {label(found.task.task_id)} {name} --output FILE", "dim"))
 
 
 def _show_timeline(found: Known, screen: Console) -> None:

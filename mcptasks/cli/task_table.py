@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli.operating import status_text
-from mcptasks.model import label
+from mcptasks.model import Record, label
 from mcptasks.progress import Progress
 from mcptasks.shown import note_of, plain, said, span
 from mcptasks.store.lists import Summary
@@ -22,7 +22,12 @@ _FIXED: Final = ("ID", "TOOL", "STATUS", "OWNER", "AGE", "RUN")
 
 
 def as_json(task: Summary) -> dict[str, Any]:
-    """The task as `--json` shows it; times in ISO 8601."""
+    """The task as `ps --json` shows it: its questions are a number."""
+    return {**common_json(task), "questions": task.questions}
+
+
+def common_json(task: Summary | Record) -> dict[str, Any]:
+    """What every `--json` shows of a task; times in ISO 8601."""
     return {
         "id": task.task_id,
         "tool": task.tool,
@@ -30,20 +35,19 @@ def as_json(task: Summary) -> dict[str, Any]:
         "status": task.status,
         "reason": task.reason,
         "message": task.status_message,
-        "progress": progress_json(task.progress),
+        "progress": _progress_json(task.progress),
         "created": iso(task.created_ms),
         "updated": iso(task.updated_ms),
         "ttl_ms": task.ttl_ms,
         "attempt": task.attempt,
         "cancel_requested": task.cancel_requested,
-        "questions": task.questions,
         "worker": task.worker,
         "queue": task.queue,
         "version": task.version,
     }
 
 
-def progress_json(progress: Progress | None) -> dict[str, Any] | None:
+def _progress_json(progress: Progress | None) -> dict[str, Any] | None:
     """What a tool reported last, in numbers."""
     if progress is None:
         return None

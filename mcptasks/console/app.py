@@ -19,6 +19,7 @@ from starlette.types import Scope
 
 from mcptasks.console.actions import Actions
 from mcptasks.console.desk import HERE, Desk, NotLoggedIn
+from mcptasks.console.downloads import Downloads
 from mcptasks.console.entrance import Entrance, after_login
 from mcptasks.console.guard import Below, Headers
 from mcptasks.console.options import ConsoleOptions
@@ -79,6 +80,7 @@ def console_app(settings: Settings | None = None, options: ConsoleOptions | None
     return Starlette(
         routes=[
             *pages.routes(),
+            *Downloads(desk).routes(),
             *Actions(desk, pages).routes(),
             *Entrance(desk).routes(),
             Mount("/static", _Static(directory=HERE / "static")),

@@ -14,12 +14,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from mcptasks.console import guard
 from mcptasks.console.login import PROXY, Login
-from mcptasks.console.looks import Looks, percent
+from mcptasks.console.looks import Looks, percent, place
 from mcptasks.console.options import ConsoleOptions
 from mcptasks.model import Status, label
 from mcptasks.operations import Operations
 from mcptasks.settings import Settings
-from mcptasks.shown import about, note_of, plain, plain_lines, said, span
+from mcptasks.shown import about, note_of, outcome, plain, plain_lines, said, span
 from mcptasks.times import iso
 
 HERE: Final = Path(__file__).parent
@@ -51,6 +51,8 @@ class Desk:
             said=said,
             about=about,
             percent=percent,
+            place=place,
+            outcome=outcome,
         )
         cast("dict[str, Any]", self._templates.globals)["Status"] = Status
 
