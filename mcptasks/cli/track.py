@@ -165,13 +165,20 @@ def dead(as_json: Json = False) -> None:
 
 @app.command()
 def replay(
-    task: Task, consumer: Annotated[str, typer.Option(help="Only to this one; else to all that did not take it.")] = ""
+    task: Annotated[str, typer.Argument(help="The task's id, or the beginning of it.")] = "",
+    consumer: Annotated[str, typer.Option(help="Only to this one; else to all that did not take it.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Of every task, instead of one.")] = False,
 ) -> None:
-    """Deliver a task's dead letters again."""
-    count = _with(lambda tracked: tracked.replay(task, consumer or None))
+    """Deliver dead letters again, a task's or all."""
+    if bool(task) == everything:
+        raise ConfigurationError("give TASK or --all, and one of them only")
+    if everything:
+        count = _with(lambda tracked: tracked.replay_all(consumer or None))
+    else:
+        count = _with(lambda tracked: tracked.replay(task, consumer or None))
     if not count:
-        raise NoDeadLetter("This task has no such dead letter; `mcptasks track dead` lists them.")
-    typer.echo(f"{count} delivered again")
+        raise NoDeadLetter("There is no such dead letter; `mcptasks track dead` lists them.")
+    typer.echo(f"{count} {'is' if count == 1 else 'are'} being delivered again")
 
 
 def _with(work: Callable[[TrackedTasks], Awaitable[T]]) -> T:

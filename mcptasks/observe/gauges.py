@@ -75,6 +75,19 @@ class StoreGauges(Collector):
         )
         yield _gauge("tracked_tasks", "Tracked remote tasks that have not ended.", seen.tracked)
         yield _gauge("dead_letters", "Events of tracked tasks that their consumers did not take.", seen.dead_letters)
+        depth = GaugeMetricFamily(
+            "mcptasks_outbox_events", "Events of tracked tasks that their consumer is owed.", labels=["consumer"]
+        )
+        waits = GaugeMetricFamily(
+            "mcptasks_outbox_late_seconds",
+            "For how long the first event that could be delivered waits for a tracker to do that.",
+            labels=["consumer"],
+        )
+        for name, outbox in seen.outboxes.items():
+            depth.add_metric([name], outbox.depth)
+            waits.add_metric([name], outbox.late_ms / 1000)
+        yield depth
+        yield waits
 
     def _look(self) -> Levels | None:
         with self._lock:

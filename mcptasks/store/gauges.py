@@ -25,6 +25,15 @@ _KEPT_S: Final = 5.0
 _SHARE: Final = 50
 
 
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """What one consumer of the tracker's is owed."""
+
+    depth: int
+    #: For how long the first event that could be delivered has waited for somebody to do that; 0: none waits.
+    late_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     """The store at one moment, nearly."""
@@ -43,6 +52,8 @@ class Levels:
     tracked: int
     tracked_late_ms: int
     dead_letters: int
+    #: By consumer, of the hundred that were last told something.
+    outboxes: Mapping[str, Outbox]
 
 
 class GaugeTransitions(ListTransitions, RegistryTransitions):
@@ -61,9 +72,10 @@ class GaugeTransitions(ListTransitions, RegistryTransitions):
             pipe.exists(self.keys.admission)
             pipe.zcard(f"{track.prefix}list:active")
             pipe.zcard(f"{track.prefix}dead")
+            pipe.zrange(f"{track.prefix}consumers", 0, -1)
             found: list[Any] = await pipe.execute()
-        late = [max(0, now_ms - int(first[0][1])) if first else 0 for first in found[: len(indexes) + 1]]
-        unsent, closed, tracked, dead = found[len(indexes) + 1 :]
+        late = [_overdue(first, now_ms) for first in found[: len(indexes) + 1]]
+        unsent, closed, tracked, dead, consumers = found[len(indexes) + 1 :]
         return Levels(
             now_ms=now_ms,
             counts=counts,
@@ -74,7 +86,21 @@ class GaugeTransitions(ListTransitions, RegistryTransitions):
             tracked=int(tracked),
             tracked_late_ms=late[-1],
             dead_letters=int(dead),
+            outboxes=await self._outboxes(track.prefix, consumers, now_ms),
         )
+
+    async def _outboxes(self, prefix: str, consumers: list[str], now_ms: int) -> dict[str, Outbox]:
+        if not consumers:
+            return {}
+        async with self.connection.turn() as client, client.pipeline(transaction=False) as pipe:
+            for name in consumers:
+                pipe.zcard(f"{prefix}outbox:{name}")
+                pipe.zrange(f"{prefix}outbox:{name}", 0, 0, withscores=True)
+            found: list[Any] = await pipe.execute()
+        return {
+            name: Outbox(int(depth), _overdue(first, now_ms))
+            for name, depth, first in zip(consumers, found[::2], found[1::2], strict=True)
+        }
 
     async def tally(self) -> Counts:
         """The unfinished tasks by status, and since when the first has been in it: about 3 us of the store's time each.
@@ -135,3 +161,8 @@ def _read(text: str) -> Counts | None:
         return Counts(by_status, since_ms, int(overdue))
     except (ValueError, TypeError, AttributeError):
         return None
+
+
+def _overdue(first: list[tuple[str, float]], now_ms: int) -> int:
+    """How overdue the index is whose first entry this is; 0: nothing is."""
+    return max(0, now_ms - int(first[0][1])) if first else 0

@@ -183,11 +183,11 @@ class TrackedTasks:
 
     async def replay(self, task: str, consumer: str | None = None) -> int:
         """The task's dead letters (of that consumer) are delivered again, with all attempts before them; how many."""
-        task_id = await self._find(task, None)
-        names = [letter.consumer for letter in await self.dead() if letter.event.task_id == task_id]
-        wanted = [name for name in names if consumer is None or name == consumer]
-        words = [await self.store.replay(task_id, name) for name in wanted]
-        return words.count("REPLAYED")
+        return await self.store.replay_task(await self._find(task, None), consumer)
+
+    async def replay_all(self, consumer: str | None = None) -> int:
+        """All dead letters (of that consumer) that there are now are delivered again; how many."""
+        return await self.store.replay_all(consumer)
 
     async def _find(self, task: str, owner: str | None) -> str:
         if is_task_id(task):

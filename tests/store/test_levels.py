@@ -12,8 +12,10 @@ from mcptasks.store import scripts
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.scripts import Ran
 from mcptasks.store.store import TaskStore
+from mcptasks.tracker.store.store import TrackStore
 from tests.support.peek import Peek
 from tests.support.tasks import ended, parked, queued, running
+from tests.support.tracking import ASK, TrackPeek, tracked
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +31,7 @@ async def test_an_empty_store_has_nothing_late(store: TaskStore) -> None:
         True,
         {},
     )
-    assert (seen.tracked, seen.tracked_late_ms, seen.dead_letters) == (0, 0, 0)
+    assert (seen.tracked, seen.tracked_late_ms, seen.dead_letters, seen.outboxes) == (0, 0, 0, {})
 
 
 async def test_levels_tell_what_waits_how_long_and_who_works(store: TaskStore, peek: Peek) -> None:
@@ -53,6 +55,27 @@ async def test_levels_tell_what_waits_how_long_and_who_works(store: TaskStore, p
     assert seen.unsent >= 2
     assert not seen.admission_open
     assert set(seen.workers) == {"live"}
+
+
+async def test_levels_tell_what_each_consumer_is_owed_and_what_nobody_brings_it(
+    store: TaskStore, tracks: TrackStore, track_peek: TrackPeek
+) -> None:
+    """One has no worker, one is being told, one refused its event, a dead letter now; a fourth has had its news."""
+    for _ in range(2):
+        await tracked(tracks, status="input_required", questions={"k": ASK}, consumers=("gone", "slow", "bad", "fine"))
+    overdue_ms = track_peek.now_ms() - 60_000
+    for task_id in track_peek.raw.zrange(track_peek.keys.outbox("gone"), 0, -1):
+        track_peek.raw.zadd(track_peek.keys.outbox("gone"), {task_id: overdue_ms})
+    assert len((await tracks.take("slow", 10, 60_000)).deliveries) == 2
+    for one in (await tracks.take("bad", 10, 60_000)).deliveries:
+        assert await tracks.undelivered(one, delay_ms=1, permanent=True, why="410") == "DEAD"
+    for one in (await tracks.take("fine", 10, 60_000)).deliveries:
+        assert await tracks.delivered(one) == "DELIVERED"
+    seen = await store.levels()
+    assert {name: box.depth for name, box in seen.outboxes.items()} == {"gone": 2, "slow": 2, "bad": 0, "fine": 0}
+    assert seen.outboxes["gone"].late_ms == pytest.approx(60_000, abs=10_000)
+    assert [seen.outboxes[name].late_ms for name in ("slow", "bad", "fine")] == [0, 0, 0]
+    assert (seen.tracked, seen.dead_letters) == (2, 2)
 
 
 async def test_an_observer_hears_of_each_end_once_and_callers_see_nothing_of_it(

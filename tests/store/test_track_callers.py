@@ -127,9 +127,11 @@ async def test_a_beginning_finds_the_one_task_that_has_it(tracks: TrackStore) ->
 
 
 async def test_what_redis_has_dropped_is_forgotten(tracks: TrackStore, track_peek: TrackPeek) -> None:
-    """No list grows for ever."""
-    task_id = await tracked(tracks)
+    """No list grows for ever, that of the dead letters neither."""
+    task_id = await tracked(tracks, status="input_required", questions={"k": ASK}, consumers=("hook",))
+    (one,) = (await tracks.take("hook", 10, 60_000)).deliveries
+    assert await tracks.undelivered(one, delay_ms=1, permanent=True, why="410") == "DEAD"
     track_peek.raw.delete(track_peek.keys.task(task_id))
     track_peek.raw.zadd(track_peek.keys.drops, {task_id: 1})
     assert not await tracks.forget()
-    assert not [key for key in track_peek.everything() if "list:" in key or key.endswith((":ids", ":drops"))]
+    assert not [key for key in track_peek.everything() if "list:" in key or key.endswith((":ids", ":drops", ":dead"))]

@@ -115,10 +115,23 @@ def test_dead_letters_are_listed_and_replayed(settings: Settings, raw: redis.Red
         return task_id
 
     task_id = stored(settings, die)
+    other_id = stored(settings, die)
+    assert [letter["task_id"] for letter in said("dead")] == [other_id, task_id]
+    assert call("replay", "--all", "--consumer", "mail").exit_code == 1
+    assert "2 are being delivered again" in call("replay", "--all", "--consumer", "hook").stdout
+    assert said("dead") == []
+
+    async def refuse(store: TrackStore) -> None:
+        TrackPeek(raw, settings.prefix).deliver_now("hook", task_id, other_id)
+        for delivery in (await store.take("hook", 2, 1_000)).deliveries:
+            if delivery.event.task_id == task_id:
+                await store.undelivered(delivery, delay_ms=1, permanent=True, why="HTTP 410")
+
+    stored(settings, refuse)
     (letter,) = said("dead")
     assert (letter["task_id"], letter["consumer"], letter["why"]) == (task_id, "hook", "HTTP 410")
     assert "HTTP 410" in call("dead").stdout
-    assert "1 delivered again" in call("replay", task_id[:8]).stdout
+    assert "1 is being delivered again" in call("replay", task_id[:8]).stdout
     assert said("dead") == []
     assert isinstance(call("replay", task_id).exception, MCPTasksError)
 
@@ -131,6 +144,8 @@ def test_dead_letters_are_listed_and_replayed(settings: Settings, raw: redis.Red
         (("submit", "stub", "export"), ConfigurationError),
         (("answer", "x" * 32, "k"), ConfigurationError),
         (("answer", "x" * 32, "k", "{}", "--decline"), ConfigurationError),
+        (("replay",), ConfigurationError),
+        (("replay", "x" * 32, "--all"), ConfigurationError),
         (("show", "x" * 32), UnknownTask),
         (("cancel", "x" * 32), UnknownTask),
         (("show", "abc"), UnknownTask),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcptasks.tracker.model import Delivery
+from mcptasks.tracker.store import outbox
 from mcptasks.tracker.store.store import TrackStore
 from tests.requirements import covers
 from tests.support.tracking import ASK, DONE, TrackPeek, claimed, polled, tracked
@@ -127,6 +128,26 @@ async def test_a_failure_that_is_told_twice_is_one(tracks: TrackStore, track_pee
     assert track_peek.everything() == before
 
 
+@covers("D6")
+async def test_each_dead_letter_can_be_replayed_however_many_newer_ones_there_are(
+    tracks: TrackStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that was away for long leaves more of them than a list shows; one command brings all again."""
+    monkeypatch.setattr(outbox, "DEAD_SHOWN", 1)
+    task_ids = [await asking(tracks, "hook", "mail") for _ in range(4)]
+    for name in ("hook", "mail"):
+        for one in (await tracks.take(name, 10, LEASE_MS)).deliveries:
+            assert await tracks.undelivered(one, delay_ms=1, permanent=True, why="410") == "DEAD"
+    assert len(await tracks.dead()) == 1
+    assert [await tracks.replay_task(task_ids[0], name) for name in ("nobody", "hook", "hook", None)] == [0, 1, 0, 1]
+    assert await tracks.replay_all("hook") == 3
+    assert await tracks.replay_all(None) == 3
+    assert await tracks.replay_all(None) == 0
+    for name in ("hook", "mail"):
+        told = {one.event.task_id for one in (await tracks.take(name, 10, LEASE_MS)).deliveries}
+        assert told == set(task_ids)
+
+
 async def test_a_newer_event_takes_the_place_of_a_dead_letter(tracks: TrackStore, track_peek: TrackPeek) -> None:
     """The end of a task is told, although its question went to the dead letters."""
     task_id = await asking(tracks, "hook")
@@ -165,6 +186,17 @@ async def test_an_event_whose_record_cannot_be_read_keeps_nobody_from_his(
     track_peek.raw.hset(track_peek.keys.task(broken), "reason", "boredom")
     assert [d.event.task_id for d in (await tracks.take("hook", 10, LEASE_MS)).deliveries] == [sound]
     assert (await tracks.take("hook", 10, LEASE_MS)).deliveries == []
+
+
+async def test_the_consumers_that_are_known_by_name_are_the_last_hundred(
+    tracks: TrackStore, track_peek: TrackPeek
+) -> None:
+    """Names come with submits, of which there is no end."""
+    await asking(tracks, *(f"c{n}" for n in range(60)))
+    await asking(tracks, *(f"d{n}" for n in range(60)))
+    known = set(track_peek.raw.zrange(track_peek.keys.consumers, 0, -1))
+    assert len(known) == 100
+    assert known >= {f"d{n}" for n in range(60)}
 
 
 async def test_every_event_stands_in_the_stream_whoever_is_to_be_told(

@@ -17,7 +17,7 @@ from mcptasks.model import Status
 from mcptasks.observe.gauges import StoreGauges, WorkerGauges
 from mcptasks.observe.metrics import Metrics
 from mcptasks.settings import Settings
-from mcptasks.store.gauges import Levels
+from mcptasks.store.gauges import Levels, Outbox
 from mcptasks.store.lists import Counts
 from mcptasks.store.registry import WorkerPulse
 
@@ -46,6 +46,7 @@ class _Seen(StoreGauges):
             tracked=0,
             tracked_late_ms=0,
             dead_letters=0,
+            outboxes={"hook": Outbox(2, 30)},
         )
 
 

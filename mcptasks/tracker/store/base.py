@@ -12,7 +12,7 @@ from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.store.keys import TrackKeys
 
 #: Scripts of the task store that work on any lists of that shape.
-SHARED_SCRIPTS: Final = ("page", "find", "forget")
+SHARED_SCRIPTS: Final = ("page", "find")
 
 
 #: Before the names of the tracker's scripts, some of which are those of other scripts.

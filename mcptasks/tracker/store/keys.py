@@ -13,6 +13,7 @@ by the same Lua; in the place of a tool stands the server.
 | trackers             | zset   | tracker process -> until when it is taken for alive                         |
 | outbox:<consumer>    | zset   | task with news for the consumer -> when they are delivered (again)          |
 | dead                 | zset   | "task consumer" -> when its event was given up                              |
+| consumers            | zset   | consumer -> when there were last news for it; the last hundred              |
 | parents              | zset   | task that a durable task follows -> when that one is looked at next         |
 | events               | stream | every event, the last ten thousand                                          |
 """
@@ -56,6 +57,11 @@ class TrackKeys(Keys):
     def dead(self) -> str:
         """The dead letters."""
         return f"{self.prefix}dead"
+
+    @property
+    def consumers(self) -> str:
+        """Whose outboxes there are."""
+        return f"{self.prefix}consumers"
 
     @property
     def events(self) -> str:

@@ -103,6 +103,21 @@ class OutboxTransitions(TrackTransitions):
         keys = {**self.own(task_id, "task"), "outbox": self.keys.outbox(consumer), **self.fleet("dead")}
         return (await self.run_script("replay", keys, {"task_id": task_id, "consumer": consumer}))[0]
 
+    async def replay_all(self, consumer: str | None) -> int:
+        """Every dead letter that there is now (of that consumer) is delivered again, at once; how many."""
+        async with self.connection.turn() as client:
+            members = cast("list[str]", await client.zrange(self.keys.dead, 0, -1))
+        letters = [(task_id, name) for task_id, name in (member.split(" ") for member in members)]
+        words = [await self.replay(task_id, name) for task_id, name in letters if consumer in (None, name)]
+        return words.count("REPLAYED")
+
+    async def replay_task(self, task_id: str, consumer: str | None) -> int:
+        """The task's dead letters (of that consumer) are delivered again, at once; how many."""
+        async with self.connection.turn() as client:
+            names = cast("str | None", await client.hget(self.keys.task(task_id), "consumers")) or ""
+        words = [await self.replay(task_id, name) for name in names.split() if consumer in (None, name)]
+        return words.count("REPLAYED")
+
     def _letter(self, delivery: Delivery) -> dict[str, str]:
         return {**self.own(delivery.task.task_id, "task"), "outbox": self.keys.outbox(delivery.consumer)}
 

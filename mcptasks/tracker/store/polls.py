@@ -122,4 +122,4 @@ class PollTransitions(SubmitTransitions):
 
     async def forget(self) -> bool:
         """A batch of tasks whose keys Redis has dropped stands in no list any more. True: there may be others."""
-        return (await self.run_script("forget", self.fleet("ids"), {"batch": FORGET_BATCH}))[0] == "MORE"
+        return (await self.run_script("forget", self.fleet("ids", "drops"), {"batch": FORGET_BATCH}))[0] == "MORE"

@@ -18,7 +18,7 @@ for i = 1, #found, 2 do
   local r = redis.call('HMGET', task, 'status', 'v', 'gone')
   if not r[1] then
     redis.call('ZREM', due, task_id)
-    forget_task(prefix, task_id)
+    forget_tracked(prefix, task_id)
   elseif TERMINAL[r[1]] then
     redis.call('ZREM', due, task_id)
   elseif too_new(r[2]) then

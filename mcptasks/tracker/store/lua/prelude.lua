@@ -7,6 +7,8 @@ local TERMINAL = {completed = true, failed = true, cancelled = true}
 local ASKED_MAX = 1000
 -- Entries of the stream of events, about.
 local EVENTS_MAX = 10000
+-- Consumers that are known by name.
+local CONSUMERS_MAX = 100
 -- A record of a newer mcptasks is for a newer tracker, and stands out of the way meanwhile.
 local POSTPONED_MS = 60000
 
@@ -46,11 +48,21 @@ local function announce(task, task_id, kind)
     'task', task_id, 'server', r[3], 'tool', r[4], 'owner', r[6])
   redis.call('PEXPIRE', prefix .. 'events', r[5])
   for name in string.gmatch(r[1], '%S+') do
+    index_add(prefix .. 'consumers', now, name, r[2])
     redis.call('HSET', task, 'e:' .. name, rev .. ' ' .. kind, 't:' .. name, '0')
     redis.call('HDEL', task, 'x:' .. name)
     redis.call('ZREM', prefix .. 'dead', task_id .. ' ' .. name)
     local held = redis.call('HGET', task, 'l:' .. name)
     if not (held and tonumber(held) > now) then index_add(prefix .. 'outbox:' .. name, now, task_id, r[2]) end
+  end
+  redis.call('ZREMRANGEBYRANK', prefix .. 'consumers', 0, -CONSUMERS_MAX - 1)
+end
+
+-- Nothing is left of a task whose keys Redis has dropped.
+local function forget_tracked(prefix, task_id)
+  forget_task(prefix, task_id)
+  for _, name in ipairs(redis.call('ZRANGE', prefix .. 'consumers', 0, -1)) do
+    redis.call('ZREM', prefix .. 'dead', task_id .. ' ' .. name)
   end
 end
 
