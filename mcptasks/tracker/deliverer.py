@@ -8,6 +8,7 @@ from typing import Final
 
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.strict_json import clean
 from mcptasks.tracker.consumers import Consumer
 from mcptasks.tracker.errors import Refused, Unhandled
@@ -85,6 +86,10 @@ class Deliverer:
 
     async def deliver(self, delivery: Delivery) -> None:
         """The event is handled, waits for its next attempt, or is a dead letter. Raises nothing but a cancel."""
+        with about(delivery.task.task_id, delivery.task.tool):
+            await self._settled(delivery)
+
+    async def _settled(self, delivery: Delivery) -> None:
         try:
             revision = await self._bring(delivery)
         except Refused as exc:

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeVar
 
 from mcptasks.errors import ConfigurationError, StoreUnavailable
 from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.tracker.intervals import after_error, pace
 from mcptasks.tracker.limits import broken, cut, judged, lost
 from mcptasks.tracker.model import Claimed, Observation, TrackStatus
@@ -94,6 +95,10 @@ class Poller:
 
     async def poll(self, claim: Claimed) -> None:
         """The task was polled and that is recorded, or its claim is given back. Raises nothing but a cancel."""
+        with about(claim.task.task_id, claim.task.tool):
+            await self._recorded(claim)
+
+    async def _recorded(self, claim: Claimed) -> None:
         task_id, so_far = claim.task.task_id, _Pass(claim)
         try:
             await self._poll(claim, so_far)

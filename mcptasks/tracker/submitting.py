@@ -13,6 +13,7 @@ from typing import Final, Literal, Protocol
 
 from mcptasks.errors import StoreUnavailable, UnknownTask
 from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.tracker.compensation import Compensation
 from mcptasks.tracker.errors import AlreadyTracked, KeyConflict, SubmitUncertain
 from mcptasks.tracker.intervals import after_error
@@ -66,6 +67,10 @@ class Submitter:
             AlreadyTracked: the server's handle is that of another tracked task.
             StoreUnavailable: nothing was sent; or the handle could not be stored, and the remote task is cancelled.
         """
+        with about(intent.task_id, intent.tool):
+            return await self._submitted(intent)
+
+    async def _submitted(self, intent: Intent) -> Tracked:
         driver = self._servers.driver(intent.server)
         match await self._intend(intent):
             case "EXISTS":

@@ -8,6 +8,7 @@ from typing import Final, Literal, cast
 
 from mcptasks.errors import Sealed
 from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.store.records import pairs
 from mcptasks.tracker.model import DeadLetter, Delivery
 from mcptasks.tracker.store.base import TrackTransitions
@@ -45,7 +46,9 @@ class OutboxTransitions(TrackTransitions):
             except (Sealed, ValueError, KeyError) as exc:
                 # Its lease runs out, and perhaps another process takes it, that has the key, or is of another version.
                 why = str(exc) if isinstance(exc, Sealed) else f"its record cannot be read ({type(exc).__name__})"
-                log.warning("The event of task %s cannot be delivered here: %s", label(fields.get("id", "")), why)
+                task_id = fields.get("id", "")
+                with about(task_id):
+                    log.warning("The event of task %s cannot be delivered here: %s", label(task_id), why)
         return Post(deliveries, None if int(reply[1]) < 0 else int(reply[1]))
 
     async def hold(self, delivery: Delivery, lease_ms: int) -> Literal["HELD", "STALE"]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from mcptasks.errors import Sealed
 from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.store.base import FORGET_BATCH
 from mcptasks.store.records import pairs
 from mcptasks.tracker.model import Claimed, Observation
@@ -75,7 +76,8 @@ class PollTransitions(SubmitTransitions):
         except (ValueError, KeyError) as exc:  # of another version, or by another hand: the others of its batch go on
             why = f"its record cannot be read ({type(exc).__name__})"
         task_id = fields.get("id", "")
-        log.warning("Task %s cannot be tracked here: %s", label(task_id), why)
+        with about(task_id):
+            log.warning("Task %s cannot be tracked here: %s", label(task_id), why)
         await self.release(task_id, token, _LOCKED_MS)
         return None
 
