@@ -10,11 +10,13 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from mcptasks.errors import StoreUnavailable
+from mcptasks.model import label
+from mcptasks.observe.logs import about
 from mcptasks.tracker.deliverer import Deliverer
-from mcptasks.tracker.model import Claimed
+from mcptasks.tracker.model import Claimed, Tracked
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.poller import Poller
 from mcptasks.tracker.pushes import Pushes
@@ -53,7 +55,7 @@ class TrackerLoop:
         self._store, self._options, self._poller = store, options, poller
         self._deliverers, self._pushes = deliverers, pushes
         self._me = f"{socket.gethostname()}:{os.getpid()}:{random.getrandbits(32):08x}"
-        self._polls: set[asyncio.Task[None]] = set()
+        self._polls: set[asyncio.Task[bool]] = set()
         self._by_server: Counter[str] = Counter()
         #: Tasks that were put back, less those polled since: how long the queue at the server is, about.
         self._crowd: Counter[str] = Counter()
@@ -67,7 +69,7 @@ class TrackerLoop:
         try:
             await self._polling()
         finally:
-            running = [*others, *self._polls]
+            running: list[asyncio.Task[Any]] = [*others, *self._polls]
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -126,14 +128,20 @@ class TrackerLoop:
         self._by_server[server] += 1
         task = asyncio.ensure_future(self._poller.poll(claim))
         self._polls.add(task)
-        task.add_done_callback(lambda done: self._ended(done, server))
+        task.add_done_callback(lambda done: self._polled(done, claim.task))
 
-    def _ended(self, task: asyncio.Task[None], server: str) -> None:
+    def _polled(self, task: asyncio.Task[bool], polled: Tracked) -> None:
+        server = polled.server
         self._polls.discard(task)
         self._by_server[server] -= 1
         self._crowd[server] = max(0, self._crowd[server] - 1)
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            log.error("A poll ended badly", exc_info=exc)
+        if task.cancelled():
+            return
+        if (exc := task.exception()) is not None:
+            with about(polled.task_id, polled.tool):
+                log.error("Task %s: its poll ended badly", label(polled.task_id), exc_info=exc)
+        elif task.result() and self._pushes is not None:
+            self._pushes.leave(polled)
 
     async def _put_back(self, claim: Claimed) -> None:
         server = claim.task.server

@@ -93,15 +93,18 @@ class Poller:
         self._store, self._servers, self._options, self._submitter = store, servers, options, submitter
         self._warned: set[str] = set()
 
-    async def poll(self, claim: Claimed) -> None:
-        """The task was polled and that is recorded, or its claim is given back. Raises nothing but a cancel."""
-        with about(claim.task.task_id, claim.task.tool):
-            await self._recorded(claim)
+    async def poll(self, claim: Claimed) -> bool:
+        """The task was polled and that is recorded, or its claim is given back. True: that was its end.
 
-    async def _recorded(self, claim: Claimed) -> None:
+        Raises nothing but a cancel.
+        """
+        with about(claim.task.task_id, claim.task.tool):
+            return await self._recorded(claim)
+
+    async def _recorded(self, claim: Claimed) -> bool:
         task_id, so_far = claim.task.task_id, _Pass(claim)
         try:
-            await self._poll(claim, so_far)
+            return await self._poll(claim, so_far)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_back(so_far))
             raise
@@ -115,20 +118,21 @@ class Poller:
             so_far.failures.append(Failure(f"the poll failed ({type(exc).__name__})"))
             so_far.seen = None
             await self._leave(claim, self._store.observe(task_id, claim.token, so_far.polled()))
+        return False
 
-    async def _poll(self, claim: Claimed, so_far: _Pass) -> None:
+    async def _poll(self, claim: Claimed, so_far: _Pass) -> bool:
         if claim.task.status is TrackStatus.INTENDED:
             await self._submitter.recover(claim)
-            return
+            return False
         handle = claim.task.handle
         if handle is None:
             log.error("Task %s has no handle and is not polled", label(claim.task.task_id))
-            return
+            return False
         driver = self._servers.driver(claim.task.server)
         await self._cancel(driver, handle, so_far)
         await self._answer(driver, handle, so_far)
         await self._look(driver, handle, so_far)
-        await self._record(claim, so_far.polled())
+        return await self._record(claim, so_far.polled())
 
     async def _cancel(self, driver: Driver, handle: str, so_far: _Pass) -> None:
         if not so_far.claim.to_cancel:
@@ -212,19 +216,19 @@ class Poller:
             log.exception("A driver failed")
             raise Failure(f"the driver failed ({type(exc).__name__})") from exc
 
-    async def _record(self, claim: Claimed, polled: Polled) -> None:
+    async def _record(self, claim: Claimed, polled: Polled) -> bool:
         task_id = claim.task.task_id
-        for wait_s in (*_RECORD_AGAIN_S, None):
+        for wait_s in _RECORD_AGAIN_S:
             try:
-                word = await self._store.observe(task_id, claim.token, polled)
+                return self._said(task_id, await self._store.observe(task_id, claim.token, polled))
             except StoreUnavailable:
-                if wait_s is None:
-                    raise
                 await asyncio.sleep(wait_s)
-            else:
-                if word != "OBSERVED":
-                    log.info("Task %s: observe: %s", label(task_id), word)
-                return
+        return self._said(task_id, await self._store.observe(task_id, claim.token, polled))
+
+    def _said(self, task_id: str, word: str) -> bool:
+        if word != "OBSERVED":
+            log.info("Task %s: observe: %s", label(task_id), word)
+        return word == "ENDED"
 
     async def _leave(self, claim: Claimed, work: Awaitable[object]) -> None:
         try:

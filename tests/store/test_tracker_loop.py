@@ -13,7 +13,7 @@ import redis
 
 from mcptasks.errors import AmbiguousTask, BadAnswer, ConfigurationError, UnknownTask
 from mcptasks.settings import Settings
-from mcptasks.tracker import loop
+from mcptasks.tracker import loop, pushes
 from mcptasks.tracker.model import Event, Tracked, TrackStatus
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.store.store import TrackStore
@@ -186,6 +186,31 @@ async def test_a_push_makes_its_task_due_at_once(stub: StubServer, settings: Set
             stub.push(task.handle or "", completed("pushed"))
             assert (await tracker.wait(task.task_id, 20)).status is TrackStatus.COMPLETED
             assert len(stub.listening()) == 1
+
+
+async def test_a_task_that_has_ended_is_listened_to_no_more(
+    stub: StubServer, settings: Settings, peek: TrackPeek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll found its end; the next subscription is of the others."""
+    monkeypatch.setattr(pushes, "_AGAIN_S", 0.05)
+    stub.script = lambda tool, arguments: [working(), completed("42")] if tool == "short" else [working()]
+    async with tracker_of(stub, settings) as tracker:
+        short, *others = [await tracker.submit("stub", tool) for tool in ("short", "long", "longer")]
+
+        async def listens_to(*tasks: Tracked) -> None:
+            async def so() -> bool:
+                # The stub notices a stream that was closed when it writes to it: the last one counts.
+                return bool(ids := stub.listening()) and sorted(ids[-1]) == sorted(task.handle or "" for task in tasks)
+
+            await eventually(so, description=f"it listens to {len(tasks)}")
+
+        async with running(tracker):
+            peek.make_due(short.task_id, others[0].task_id)
+            await listens_to(short, others[0])
+            peek.make_due(short.task_id)
+            await tracker.wait(short.task_id, 20)
+            peek.make_due(others[1].task_id)
+            await listens_to(*others)
 
 
 @covers("D08")
