@@ -150,7 +150,7 @@ def _show_questions(found: Known, screen: Console) -> None:
         fields = params.get("requestedSchema", {}).get("properties")
         # Tools write schemas; what is no schema has no fields.
         for name, field in cast("dict[str, Any]", fields).items() if isinstance(fields, dict) else ():
-            screen.print(Text(f"      {plain(name)}: {plain(json.dumps(field), 200)}", "dim"))
+            screen.print(Text(f"      {plain(name)}: {plain(json.dumps(field), 200)}", "dim"), soft_wrap=True)
     screen.print(Text(f"  mcptasks answer {label(task.task_id)}", "dim"))
 
 
@@ -158,10 +158,12 @@ def _show_artifacts(found: Known, screen: Console) -> None:
     if found.artifacts:
         screen.print("\nartifacts", style="bold")
     for one in found.artifacts:
-        screen.print(Text(f"  {plain(one.name) or '(its result)'}  {one.size:,} bytes  {plain(one.mime)}"))
+        screen.print(
+            Text(f"  {plain(one.name) or '(its result)'}  {one.size:,} bytes  {plain(one.mime)}"), soft_wrap=True
+        )
     if found.artifacts:
         name = next((f"--artifact {shlex.quote(plain(a.name))}" for a in found.artifacts if a.name), "--result")
-        screen.print(Text(f"  mcptasks show {label(found.task.task_id)} {name} --output FILE", "dim"))
+        screen.print(Text(f"  mcptasks show {label(found.task.task_id)} {name} --output FILE", "dim"), soft_wrap=True)
 
 
 def _show_timeline(found: Known, screen: Console) -> None:

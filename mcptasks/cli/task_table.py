@@ -17,8 +17,9 @@ from mcptasks.shown import note_of, plain, said, span
 from mcptasks.store.lists import Summary
 from mcptasks.times import iso
 
-#: What every task has, and nobody wants to see half of.
 _FIXED: Final = ("ID", "TOOL", "STATUS", "OWNER", "AGE", "RUN")
+#: Those of them that may be shown in part.
+_CUT: Final = frozenset({"TOOL", "OWNER"})
 
 
 def as_json(task: Summary) -> dict[str, Any]:
@@ -56,32 +57,42 @@ def _progress_json(progress: Progress | None) -> dict[str, Any] | None:
 
 
 def table(tasks: Sequence[Summary], now_ms: int, *, bars: bool = False) -> Table:
-    """One row a task. `bars`: its progress as a bar, for a table that is painted again and again."""
+    """One row a task, in one line. `bars`: its progress as a bar, for a table that is painted again and again."""
     rows = [
         (
             Text(label(task.task_id)),
-            Text(plain(task.tool, 40)),
+            cut(plain(task.tool, 40)),
             status_text(task.status, note_of(task)),
-            Text(plain(task.owner, 20)),
+            cut(plain(task.owner, 20)),
             Text(span(now_ms - task.created_ms)),
             Text(str(task.attempt)),
+            *([_bar(task)] if bars else []),
+            cut(said(task)),
         )
         for task in tasks
     ]
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=bars)
-    for place, name in enumerate(_FIXED):
-        # Only what the tools say is cut where the terminal is narrow; a part of an id is no use.
-        grid.add_column(name, no_wrap=True, min_width=max([len(name), *(len(row[place]) for row in rows)]))
+    for name in _FIXED:
+        # Where the terminal is narrow, what people wrote is cut; a part of an id or a number is no use.
+        grid.add_column(name, no_wrap=name not in _CUT)
     if bars:
-        grid.add_column("PROGRESS", no_wrap=True, width=20)
-    grid.add_column("" if bars else "PROGRESS", no_wrap=True, overflow="ellipsis", ratio=1 if bars else None)
-    for task, row in zip(tasks, rows, strict=True):
-        grid.add_row(*row, *([_bar(task)] if bars else []), Text(said(task)))
+        grid.add_column("PROGRESS", ratio=1)
+    grid.add_column("" if bars else "PROGRESS", ratio=2 if bars else None)
+    for row in rows:
+        grid.add_row(*row)
     return grid
+
+
+def cut(text: str) -> Text:
+    """The text in one line, of which a narrow column shows the beginning. Its column must not be `no_wrap` itself.
+
+    Only columns that may wrap are made narrower; where none may, rich takes from all alike until some are gone.
+    """
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _bar(task: Summary) -> RenderableType:
     fraction = None if task.progress is None else task.progress.fraction
     if fraction is None or task.status.terminal:
         return ""
-    return ProgressBar(total=1.0, completed=fraction, width=20)
+    return ProgressBar(total=1.0, completed=fraction)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli.operating import STYLES, Json, console, on_fleet, print_json
+from mcptasks.cli.task_table import cut
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Status
 from mcptasks.operations import ENDS, Operations
@@ -129,17 +130,18 @@ def _as_json(look: Look, rates: Rates) -> dict[str, Any]:
 
 
 def _painted(look: Look, rates: Rates) -> Group:
-    counts = Text()
+    going, over = Text(), Text()
     for status in Status:
+        counts = over if status.terminal else going
         counts.append(f"{status} {look.counts.by_status[status]:,}   ", STYLES[status])
     if look.counts.overdue:
-        counts.append(f"overdue {look.counts.overdue:,}   ", "red")
+        over.append(f"overdue {look.counts.overdue:,}   ", "red")
     if look.counts.newer:
-        counts.append(f"of a newer mcptasks {look.counts.newer:,}", "yellow")
+        over.append(f"of a newer mcptasks {look.counts.newer:,}", "yellow")
     line = Text(f"{rates.created:.1f} created and {rates.ended:.1f} ended a second")
     if look.oldest is not None:
         line.append(f"; the oldest unfinished is {look.oldest[0][:10]}, {span(look.now_ms - look.oldest[1])} old")
-    parts = [counts, line]
+    parts = [going, over, line]
     if look.closed is not None:
         parts.append(Text(f"admission is closed: {plain(look.closed)}", "bold yellow"))
     return Group(*parts, Text(), _workers(look))
@@ -150,13 +152,22 @@ def _workers(look: Look) -> Table | Text:
         return Text("no worker is heard of", "bold red" if look.counts.unfinished else "dim")
     slots, active = sum(p.slots for p in look.workers.values()), sum(p.active for p in look.workers.values())
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in (f"WORKER ({len(look.workers)})", "HOST", "PID", f"BUSY ({active} of {slots})", "RECEIVED", ""):
-        grid.add_column(name, no_wrap=True, overflow="ellipsis")
+    # Numbers are never cut, names and troubles are where the terminal is narrow.
+    for name, cuts in (
+        (f"WORKER ({len(look.workers)})", True),
+        ("HOST", True),
+        ("PID", False),
+        (f"BUSY ({active} of {slots})", False),
+        ("RECEIVED", False),
+        ("", True),
+    ):
+        grid.add_column(name, no_wrap=not cuts)
     for name, pulse in sorted(look.workers.items()):
         troubles = [f"deaf for {span(pulse.deaf_ms)}"] if pulse.deaf_ms else []
         troubles += [f"{count} stuck in {plain(tool, 40)}" for tool, count in pulse.stuck.items()]
         troubles += [f"held by {plain(pulse.held_by, 40)}"] if pulse.held_by else []
         busy = f"{pulse.active} of {pulse.slots}"
-        where = (Text(plain(name, 60)), Text(plain(pulse.host, 40)), str(pulse.pid))
+        where = (cut(plain(name, 60)), cut(plain(pulse.host, 40)), str(pulse.pid))
+        # Whoever looks at `top` looks for these.
         grid.add_row(*where, busy, f"{pulse.received:,}", Text(", ".join(troubles), "red"))
     return grid

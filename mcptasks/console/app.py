@@ -74,7 +74,12 @@ def console_app(settings: Settings | None = None, options: ConsoleOptions | None
 
     async def not_logged_in(request: Request, _: Exception) -> Response:
         if request.method != "GET" or "/live/" in request.url.path or not _ways(desk):
-            return await desk.bare(request, "trouble.html", 401, said="You are not logged in.", code=401)
+            why = (
+                "Nothing was done."
+                if _ways(desk)
+                else "Operators come in through this fleet's proxy, which named nobody."
+            )
+            return await desk.bare(request, "trouble.html", 401, said=f"You are not logged in. {why}", code=401)
         return RedirectResponse(after_login(request), 303)
 
     return Starlette(

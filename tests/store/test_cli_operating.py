@@ -106,6 +106,25 @@ async def test_texts_of_tools_and_callers_move_no_terminal(store: TaskStore, com
         assert "[bold]now[/bold]" in shown
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+async def test_a_narrow_terminal_cuts_what_people_wrote_and_nothing_else(
+    store: TaskStore, commands: Commands, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """A long message took tool, age and run from the whole table."""
+    claim = await running(store, owner="auth0|a-long-identity@customer.example.com", tool="collect_all_reports")
+    await store.progress(claim, "Waiting for the mainframe, which answers nobody on a Monday morning " * 2, 1, None)
+    await store.report("worker-1@box", replace(PULSE, at_ms=await store.now_ms(), host="a-box.of.a.long.name.internal"))
+    monkeypatch.setenv("COLUMNS", str(width))
+    head, row = (await commands.run("ps")).out.splitlines()
+    assert head.split() == ["ID", "TOOL", "STATUS", "OWNER", "AGE", "RUN", "PROGRESS"]
+    assert label(claim.task_id) in row and "collect" in row and "auth0" in row and "\u2026" in row and len(row) <= width
+    counts, *_ = shown = (await commands.run("top", "--once", "--interval", "0.1")).out.splitlines()
+    assert "queued 0" in counts and "sleeping 0" in counts and "completed" not in counts
+    [workers] = [line for line in shown if line.startswith("WORKER")]
+    assert "BUSY (1 of 4)" in workers and "RECEIVED" in workers and "PID" in workers
+    assert max(map(len, shown)) <= width and any("stuck" in line for line in shown)
+
+
 # ------------------------------------------------------------------------------------------------ show
 
 

@@ -16,6 +16,7 @@ from mcptasks.policy import Policy
 from mcptasks.settings import Settings
 from mcptasks.store.registry import WorkerPulse
 from mcptasks.store.store import TaskStore
+from mcptasks.times import iso
 from tests.requirements import covers
 from tests.support.console import Browser, browser
 from tests.support.peek import Peek
@@ -117,6 +118,17 @@ async def test_one_tasks_page_has_all_that_show_has(store: TaskStore, settings: 
     async with browser(settings) as page:
         text = (await page.open(await at_work(settings, page, failed))).text
     assert "Error -32050: No" in text and "Retry as a new task" in text and "Cancel this task" not in text
+
+
+async def test_a_timeline_of_several_days_says_which(store: TaskStore, settings: Settings, peek: Peek) -> None:
+    """A time of day is all that today's entries need."""
+    task = await queued(store)
+    async with browser(settings) as page:
+        where = await at_work(settings, page, task)
+        assert 'class="day"' not in (await page.open(where)).text
+        long_ago_ms = await store.now_ms() - 3 * 86_400_000
+        peek.raw.hset(peek.keys.task(task), "created", long_ago_ms)
+        assert f'<li class="day">{iso(long_ago_ms)[:10]}</li>' in (await page.open(where)).text
 
 
 async def test_the_inbox_has_every_open_question(store: TaskStore, settings: Settings) -> None:
