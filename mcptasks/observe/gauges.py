@@ -17,7 +17,7 @@ from mcptasks.errors import StoreUnavailable
 from mcptasks.model import Status
 from mcptasks.settings import Settings
 from mcptasks.store.gauges import Levels
-from mcptasks.store.registry import WorkerPulse
+from mcptasks.store.registry import FRESH_MS, WorkerPulse
 from mcptasks.store.store import TaskStore
 
 #: Two scrapes within this time are one look at the store.
@@ -106,10 +106,15 @@ async def _levels(settings: Settings) -> Levels | None:
 
 
 class WorkerGauges(Collector):
-    """What this worker last said of itself; nothing before that."""
+    """What this worker last said of itself; nothing before that, and nothing that it has not renewed for a while.
+
+    Who cannot reach the store says nothing new: numbers of an hour ago would look like those of now.
+    """
 
     def __init__(self, pulse: Callable[[], WorkerPulse | None]) -> None:
         self._pulse = pulse
+        self._last: WorkerPulse | None = None
+        self._since = 0.0
 
     def describe(self) -> list[Metric]:
         """As of `StoreGauges`."""
@@ -117,7 +122,10 @@ class WorkerGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The gauges."""
-        if (pulse := self._pulse()) is None:
+        pulse, now = self._pulse(), time.monotonic()
+        if pulse is not self._last:
+            self._last, self._since = pulse, now
+        if pulse is None or now - self._since > FRESH_MS / 1000:
             return
         yield _gauge("worker_slots", "How many runs this worker takes at a time.", pulse.slots)
         yield _gauge("worker_busy", "How many it has.", pulse.active)

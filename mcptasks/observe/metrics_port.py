@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcptasks.settings import Settings
 from mcptasks.store import scripts
 from mcptasks.store.registry import WorkerPulse
 
-log: Final = logging.getLogger("mcptasks.metrics")
+if TYPE_CHECKING:
+    from mcptasks.observe.shared_counts import SharedCounts
 
-_FOLDER: Final = "mcptasks-metrics-"
-#: Where prometheus-client's processes that are forked off each other keep their numbers.
-_SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
+log: Final = logging.getLogger("mcptasks.metrics")
 
 
 @dataclass
@@ -32,8 +28,8 @@ class MetricsPort:
     _server: Any
     _thread: threading.Thread
     _metrics: Callable[[scripts.Ran], None]
-    #: What its forked children write to; removed with it.
-    _folder: Path | None = None
+    #: Where its forked children count, too.
+    _shared: SharedCounts | None = None
 
     def close(self) -> None:
         """Nothing is counted or served any more."""
@@ -41,9 +37,8 @@ class MetricsPort:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.environ.pop(_SHARED, None)
+        if self._shared is not None:
+            self._shared.close()
 
 
 def serve(
@@ -59,23 +54,17 @@ def serve(
     """
     if not settings.metrics_port:
         return None
-    folder = _shared_folder() if forks else None
     # Only here: without metrics the package need not be there.
-    from prometheus_client import CollectorRegistry, start_http_server, values  # noqa: PLC0415
-    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
+    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
 
     from mcptasks.observe.gauges import StoreGauges, WorkerGauges  # noqa: PLC0415
     from mcptasks.observe.metrics import Metrics  # noqa: PLC0415
+    from mcptasks.observe.shared_counts import SharedCounts  # noqa: PLC0415
 
-    if folder is not None:
-        # Decided by prometheus_client when it was imported, which the user's module may have done before.
-        values.ValueClass = values.MultiProcessValue()
+    shared = SharedCounts() if forks else None
     counted = CollectorRegistry()
     metrics = Metrics(counted, forks=forks)
-    served = counted
-    if folder is not None:
-        served = CollectorRegistry()
-        MultiProcessCollector(served, path=str(folder))
+    served = counted if shared is None else shared.registry()
     served.register(StoreGauges(settings))
     if pulse is not None:
         served.register(WorkerGauges(pulse))
@@ -92,7 +81,7 @@ def serve(
             # Or a child that outlives this process would keep the port from the next one.
             os.register_at_fork(after_in_child=server.socket.close)
         log.info("Metrics are at http://%s:%d/metrics", settings.metrics_host, port)
-        return MetricsPort(port, server, thread, metrics, folder)
+        return MetricsPort(port, server, thread, metrics, shared)
     log.error(
         "No metrics: cannot listen on %s, port %s (%s). MCPTASKS_METRICS_PORT may be a range, such as 9400-9409, "
         "of which each process takes the first free port.",
@@ -100,8 +89,8 @@ def serve(
         settings.metrics_port,
         why,
     )
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    if shared is not None:
+        shared.close()
     return None
 
 
@@ -114,15 +103,3 @@ def serving(settings: Settings) -> Generator[MetricsPort | None]:
     finally:
         if port is not None:
             port.close()
-
-
-def _shared_folder() -> Path:
-    """A folder of this process's own; those of processes that are gone are removed."""
-    home = Path(tempfile.gettempdir())
-    for left in home.glob(f"{_FOLDER}*"):
-        pid = left.name.removeprefix(_FOLDER).partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=home))
-    os.environ[_SHARED] = str(folder)
-    return folder

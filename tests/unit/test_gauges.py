@@ -1,14 +1,18 @@
-"""How often a scrape looks at the store."""
+"""How often a scrape looks at the store, and what it tells of a worker that is silent."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from mcptasks.observe import gauges
-from mcptasks.observe.gauges import StoreGauges
+from mcptasks.observe.gauges import StoreGauges, WorkerGauges
 from mcptasks.settings import Settings
+from mcptasks.store.registry import WorkerPulse
+
+PULSE: Final = WorkerPulse(at_ms=1, host="h", pid=2, slots=4, active=1, received=9, waiting=3, deaf_ms=7)
 
 
 class Clock:
@@ -46,3 +50,17 @@ def test_scrapes_within_five_seconds_are_one_look(monkeypatch: pytest.MonkeyPatc
     clock.now += 1
     look()
     assert clock.looks == 2
+
+
+def test_a_worker_that_says_nothing_new_is_not_told_of_as_if_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot reach the store: what it had to do then is not what it has now."""
+    clock, said = Clock(), [PULSE]
+    monkeypatch.setattr(gauges, "time", clock)
+    worker = WorkerGauges(lambda: said[-1])
+    told = [len(list(worker.collect()))]
+    for _ in range(3):
+        clock.now += 7
+        told.append(len(list(worker.collect())))
+    said.append(replace(PULSE, at_ms=2))
+    told.append(len(list(worker.collect())))
+    assert told == [5, 5, 5, 0, 5]
