@@ -56,7 +56,7 @@ class Speaking(BaseModel):
     honours_key: bool = False
     #: What the server's tasks may ask, as it is told.
     questions: tuple[Literal["elicitation", "sampling", "roots"], ...] = ("elicitation",)
-    #: Bytes of one answer.
+    #: Bytes of one answer; of a program, of one line.
     body_max: int = Field(default=8 * MIB, ge=1_024)
 
     @model_validator(mode="after")

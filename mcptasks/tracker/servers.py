@@ -124,7 +124,7 @@ class Servers:
             program = StdioServerParameters(
                 command=entry.command, args=list(entry.args), env=dict(entry.env), cwd=entry.cwd
             )
-            return StdioPeer(*common, parameters=program)
+            return StdioPeer(*common, parameters=program, body_max=speaking.body_max)
         return HttpPeer(
             *common,
             url=entry.url,

@@ -14,7 +14,8 @@ import httpx2
 import psutil
 import pytest
 
-from mcptasks.tracker.remote import RemoteGone, RemoteStatus, RemoteUnavailable
+from mcptasks.tracker import stdio_peer
+from mcptasks.tracker.remote import Accepted, ProtocolBroken, RemoteGone, RemoteStatus, RemoteUnavailable
 from mcptasks.tracker.servers import Servers
 from tests.requirements import covers
 from tests.support import stub_faults as faults
@@ -184,6 +185,19 @@ for line in sys.stdin:
         os._exit(1)
     elif method == "tools/call" and params["name"] == "hang":
         continue
+    elif method == "tools/call" and params["name"] == "endless":
+        sys.stdout.write("x" * 5_000_000)
+        sys.stdout.flush()
+        continue
+    elif method == "tools/call" and params["name"] == "long":
+        out = {"result": {"content": [{"type": "text", "text": "x" * 5_000_000}]}}
+    elif method == "tools/call" and params["name"] == "deaf":
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
+        print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
+        while True:
+            time.sleep(1)
     elif method == "tools/call" and params["name"] == "nan":
         print('{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "x": NaN}}' % id, flush=True)
         continue
@@ -239,3 +253,49 @@ async def test_a_program_that_hangs_or_does_not_start_is_unavailable() -> None:
         with pytest.raises(RemoteUnavailable, match="does not start") as caught:
             await servers.driver("x").look("t")
         assert not caught.value.sent
+
+
+async def test_a_line_over_the_limit_costs_its_own_call_alone() -> None:
+    """The program goes on, and so do those who wait beside it; one that never ends its line is not waited for."""
+    async with Servers(program(timeout="3s", body_max=4_096), environment={"WORD": "pid "}) as servers:
+        driver = servers.driver("local")
+        found = await asyncio.gather(
+            *(driver.submit(tool, {}, key="k") for tool in ("echo", "long", "nan", "echo")), return_exceptions=True
+        )
+        assert [type(each) for each in found] == [Accepted, ProtocolBroken, ProtocolBroken, Accepted]
+        assert "more than 4,096 bytes" in str(found[1])
+        with pytest.raises(RemoteUnavailable, match="did not answer"):
+            await driver.submit("endless", {}, key="k")
+        again = await driver.submit("echo", {}, key="k")
+        assert isinstance(found[0], Accepted) and again.snapshot == found[0].snapshot, "the same program"
+
+
+async def test_a_program_that_reads_nothing_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hears neither the end of its input nor SIGTERM; what it was sent is not kept for ever."""
+    monkeypatch.setattr(stdio_peer, "_UNREAD_MAX", 2)
+    async with Servers(program(timeout="500ms", max_concurrency=1), environment={"WORD": "pid "}) as servers:
+        driver = servers.driver("local")
+        deaf = (await driver.submit("deaf", {}, key="k")).snapshot.result
+        assert deaf is not None
+        pid = int(deaf["content"][0]["text"])
+        text = "x" * 1_000_000  # more than a pipe holds
+
+        async def ended() -> bool:
+            with pytest.raises(RemoteUnavailable) as caught:
+                await driver.submit("echo", {"text": text}, key="k")
+            return "does not read" in str(caught.value) and not caught.value.sent
+
+        await eventually(ended, description="it is given up")
+
+        async def answers() -> bool:
+            try:
+                return (await driver.submit("echo", {}, key="k")).snapshot.result is not None
+            except RemoteUnavailable:
+                return False
+
+        await eventually(answers, description="it is started again")
+        await eventually(lambda: _gone(pid), description="the old one has gone")
+
+
+async def _gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid)
