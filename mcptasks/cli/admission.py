@@ -8,6 +8,7 @@ import typer
 
 from mcptasks.cli.operating import Json, on_fleet, print_json
 from mcptasks.operations import Operations
+from mcptasks.shown import plain
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Refuse new tasks, accept them again, or see which it is."
@@ -35,7 +36,7 @@ def status(as_json: Json = False) -> None:
     if as_json:
         print_json({"open": reason is None, "reason": reason, "active": active})
         return
-    typer.echo(f"admission is {'open' if reason is None else f'closed: {reason}'}; {active} unfinished")
+    typer.echo(f"admission is {'open' if reason is None else f'closed: {plain(reason)}'}; {active} unfinished")
 
 
 async def _status(fleet: Operations) -> tuple[str | None, int]:

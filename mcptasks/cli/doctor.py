@@ -5,7 +5,6 @@ Here is the looking and the showing; the verdicts are in `checks.py` and `fleet_
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -25,9 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mcptasks.cli import artifact_check, checks, fleet_checks
+from mcptasks.cli.operating import print_json
 from mcptasks.cli.shared_store import running_on
 from mcptasks.cli.subject import Subject, installed, load_subject, unreadable_urls
-from mcptasks.cli.verdict import Check, Status, exit_code
+from mcptasks.cli.verdict import Check, Status, exit_code, printable
 from mcptasks.fleet import health
 from mcptasks.settings import Settings, problems
 from mcptasks.store.connection import address
@@ -64,7 +64,7 @@ def doctor(
     examination = Examination(target)
     report = examination.report()
     if as_json:
-        typer.echo(json.dumps([check.as_json() for check in report], indent=2, ensure_ascii=False))
+        print_json([check.as_json() for check in report])
     else:
         _show(report)
     code = exit_code(report, strict=strict)
@@ -228,9 +228,9 @@ def _cells(alike: Sequence[Check]) -> tuple[Text, Text, Text]:
     check, dim = alike[0], "dim" if alike[0].status is Status.SKIPPED else ""
     several = len(alike) > 1
     names = f"{', '.join(one.check for one in alike)}: " if several else ""
-    text = Text(f"{names}{check.found}", dim)
+    text = Text(f"{names}{printable(check.found)}", dim)
     if check.advice:
-        text.append(f"\n-> {check.advice}", dim or "bold")
+        text.append(f"\n-> {printable(check.advice)}", dim or "bold")
     return Text(check.status, STYLES[check.status]), Text(f"{len(alike)} checks" if several else check.check, dim), text
 
 

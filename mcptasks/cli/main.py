@@ -13,6 +13,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from mcptasks.cli.verdict import printable
 from mcptasks.errors import ConfigurationError, MCPTasksError
 
 #: The contract: 0 ok, 1 failed, 2 usage.
@@ -99,7 +100,7 @@ def main() -> None:
 
 
 def _complain(exc: MCPTasksError, code: int) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]mcptasks:[/] {escape(str(exc))}")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]mcptasks:[/] {escape(printable(str(exc)))}")
     sys.exit(code)
 
 

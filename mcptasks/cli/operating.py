@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, TypeVar
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mcptasks.cli.shared_store import running_on
-from mcptasks.errors import MCPTasksError
+from mcptasks.errors import ArtifactsUnavailable, MCPTasksError, StoreUnavailable
 from mcptasks.model import Status
 from mcptasks.operations import Operations
 from mcptasks.settings import Settings
@@ -62,6 +63,8 @@ STYLES: Final = {
 #: The newest so many are offered at a Tab.
 _COMPLETED: Final = 100
 
+_BEYOND_ASCII: Final = re.compile(r"[^\n -~]")
+
 #: Of what is read by `grep` and the like.
 _PIPE_WIDTH: Final = 200
 
@@ -85,7 +88,17 @@ def on_fleet(call: Callable[[Operations], Awaitable[T]]) -> T:
         async with Operations(settings, operator=who()) as fleet:
             return await call(fleet)
 
-    return asyncio.run(connected())
+    try:
+        return asyncio.run(connected())
+    except ArtifactsUnavailable:
+        raise
+    except StoreUnavailable as exc:
+        if "redis_url" in settings.model_fields_set:
+            raise
+        raise StoreUnavailable(
+            f"{exc} Nothing names a store, and no `mcptasks dev` runs in {os.getcwd()}: run this in the folder of "
+            "yours, or set MCPTASKS_REDIS_URL to the store that `mcptasks doctor` finds there."
+        ) from exc
 
 
 def console() -> Console:
@@ -97,8 +110,12 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """The value stands on standard output, for programs."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """The value stands on standard output, for programs, and for the terminals that people let them write to.
+
+    Letters of all languages as they are; what a terminal would obey, and half characters, as JSON's escapes.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(_BEYOND_ASCII.sub(lambda char: char[0] if char[0].isprintable() else json.dumps(char[0])[1:-1], text))
 
 
 def status_text(status: Status, note: str = "") -> Text:

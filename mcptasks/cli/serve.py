@@ -12,6 +12,7 @@ from rich.logging import RichHandler
 from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
+from mcptasks.cli.store_check import tell_of_dev
 from mcptasks.cli.target import load_server
 from mcptasks.errors import ConfigurationError
 from mcptasks.observe import metrics_port
@@ -41,6 +42,7 @@ def serve(
         host=host, json_response=json_response, stateless_http=stateless
     )
     settings = Settings.load()
+    tell_of_dev(settings)
     if json := settings.log_format == "json":
         log_json()
     else:

@@ -27,6 +27,11 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
+def printable(text: str) -> str:
+    """The text, lines as they are, without anything that a terminal would obey: others wrote parts of it."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One line of the report: the verdict, what was found, and what to do about it ("" when nothing is to be done)."""

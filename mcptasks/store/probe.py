@@ -138,8 +138,12 @@ def ping(settings: Settings) -> None:
 
 
 async def _ping(settings: Settings) -> None:
-    async with Connection(settings).turn() as client:
-        await cast("Any", client.ping())
+    connection = Connection(settings)
+    try:
+        async with connection.turn() as client:
+            await cast("Any", client.ping())
+    finally:
+        await connection.aclose()
 
 
 def look(settings: Settings) -> Facts | Trouble:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +23,7 @@ from mcptasks.cli.embedded import FOLDER, EmbeddedValkey
 from mcptasks.cli.main import main
 from mcptasks.cli.operating import on_fleet
 from mcptasks.cli.shared_store import SharedValkey, running_on
+from mcptasks.cli.store_check import require_store, tell_of_dev
 from mcptasks.errors import ConfigurationError, StoreUnavailable
 from mcptasks.settings import Settings
 from tests.support.processes import Kin
@@ -254,3 +256,21 @@ def test_whoever_only_looks_finds_the_store_and_keeps_it_from_nothing(
         found = {check["check"]: check["found"] for check in json.loads(capsys.readouterr().out)}
         assert store.url in found["store"]
     assert running_on() is None
+
+
+def test_a_worker_or_server_beside_a_dev_is_told_which_store_that_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not taken: it ends with that `dev`. Where something names a store, nothing is said."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("MCPTASKS_")]:
+        monkeypatch.delenv(name)
+    tell_of_dev(Settings.load())
+    assert capsys.readouterr().err == ""
+    with SharedValkey(FOLDER, TARGET) as store:
+        with suppress(StoreUnavailable):  # this machine may have a store at the usual place
+            require_store()
+        assert f"set MCPTASKS_REDIS_URL={store.url}" in capsys.readouterr().err
+        monkeypatch.setenv("MCPTASKS_REDIS_URL", store.url)
+        require_store()
+        assert capsys.readouterr().err == ""

@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 import pytest
 
+from mcptasks.cli import operating
 from mcptasks.model import Status, label, new_task_id
 from mcptasks.policy import Policy
 from mcptasks.settings import Settings
@@ -123,6 +124,54 @@ async def test_a_narrow_terminal_cuts_what_people_wrote_and_nothing_else(
     [workers] = [line for line in shown if line.startswith("WORKER")]
     assert "BUSY (1 of 4)" in workers and "RECEIVED" in workers and "PID" in workers
     assert max(map(len, shown)) <= width and any("stuck" in line for line in shown)
+
+
+async def test_json_moves_no_terminal_either(store: TaskStore, settings: Settings, commands: Commands) -> None:
+    """People look at it, too; letters stay as they are, and half a character keeps nothing from being printed."""
+    claim = await running(store, owner="zoë \x9b31m\u202e \U0001f600")
+    strange = replace(question("q"), params={"mode": "form", "message": "half \ud83d", "requestedSchema": {}})
+    await store.ask(claim, asking(strange), guard=None, hold=False)
+    for words in (("ps", "--json"), ("show", claim.task_id, "--json")):
+        shown = (await commands.run(*words)).out
+        assert "zoë \\u009b31m\\u202e \U0001f600" in shown
+        assert {char for char in shown if not char.isprintable()} == {"\n"}
+    told = (await commands.run("show", claim.task_id, "--json")).json
+    assert (told["owner"], told["questions"]["q"]["params"]["message"]) == (
+        "zoë \x9b31m\u202e \U0001f600",
+        "half \ud83d",
+    )
+
+
+async def test_nothing_else_that_others_wrote_moves_a_terminal(store: TaskStore, commands: Commands) -> None:
+    """A reason stands in errors, too."""
+    failed = await ended(store, Status.FAILED)
+    await store.close_admission("back \x1b[2Jsoon\x9b")
+    for words in (
+        ("retry", failed.task_id),
+        ("admission", "status"),
+        ("top", "--once", "--interval", "0.1"),
+        ("doctor",),
+    ):
+        shown = await commands.run(*words)
+        assert "[2Jsoon" in shown.out + shown.err, words
+        assert not {"\x1b", "\x9b"} & set(shown.out + shown.err), words
+    await store.open_admission()
+
+
+async def test_without_a_store_an_operator_is_told_where_one_was_looked_for(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing names one, the folder is part of the answer."""
+    monkeypatch.chdir(tmp_path)
+    commands.env({"MCPTASKS_REDIS_URL": "redis://127.0.0.1:9/0"})
+    named = await commands.run("ps")
+    assert (named.code, "does not answer" in named.said, "mcptasks dev" in named.said) == (1, True, False)
+    nowhere = Settings(redis_url="redis://127.0.0.1:9/0")
+    nowhere.model_fields_set.discard("redis_url")  # as where it is the default, and nobody listens there
+    monkeypatch.setattr(operating, "fleets_settings", lambda: nowhere)
+    unnamed = await commands.run("ps")
+    assert (unnamed.code, "does not answer" in unnamed.said) == (1, True)
+    assert f"no `mcptasks dev` runs in {tmp_path}" in unnamed.said and "MCPTASKS_REDIS_URL" in unnamed.said
 
 
 # ------------------------------------------------------------------------------------------------ show
