@@ -11,13 +11,16 @@ import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 
 from mcptasks.cli.operating import fleets_settings
-from mcptasks.cli.serve import bound
+from mcptasks.cli.serve import TracedServer, bound
 from mcptasks.errors import ConfigurationError
 from mcptasks.observe import metrics_port
+from mcptasks.observe.export import exporting
 from mcptasks.observe.logs import log_json
 
 #: What the extra brings, by the names that Python knows them by.
 _NEEDED = ("jinja2", "authlib", "itsdangerous", "multipart")
+#: The service's name in traces, where nobody gave it another.
+SERVICE = "mcptasks-console"
 #: Open pages end by themselves only after minutes.
 _GRACE_S = 2
 
@@ -42,6 +45,7 @@ def console(
     else:
         # What operators do is told at this level.
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    exporting.begin(SERVICE)
     config = uvicorn.Config(
         app,
         log_level=log_level.lower(),
@@ -56,4 +60,4 @@ def console(
         address, taken = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         typer.echo(f"mcptasks console: serving http://{shown}:{taken}", err=True)
-        uvicorn.Server(config).run(sockets=[listener])
+        TracedServer(config).run(sockets=[listener])

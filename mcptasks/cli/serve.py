@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from typing import Annotated, Final
@@ -65,7 +66,16 @@ def log_in_lines() -> None:
             root.addHandler(plain)
 
 
-class _Server(uvicorn.Server):
+class TracedServer(uvicorn.Server):
+    """Its last spans leave before it ends, which is by a signal that uvicorn gives itself, so that no `atexit` runs."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Nothing is served any more, and what is to be told of it is."""
+        await super().shutdown(sockets)
+        await asyncio.to_thread(exporting.close)
+
+
+class _Server(TracedServer):
     """Says where it serves: uvicorn does not when it is given its socket, and the port may have been chosen here."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -6,6 +6,7 @@ Whatever happens to a task stands in its timeline with the operator's name, and 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -18,11 +19,22 @@ from mcptasks.console.pages import Pages
 from mcptasks.console.questions import Refused, answer_of
 from mcptasks.errors import BadAnswer, ConfigurationError, TooLarge
 from mcptasks.model import label
+from mcptasks.observe import tracing
 from mcptasks.times import iso
 
 log: Final = logging.getLogger("mcptasks.console")
 
 _REASON_MAX: Final = 300
+
+Action = Callable[[Request], Awaitable[Response]]
+
+
+def _traced(action: Action) -> Action:
+    async def traced(request: Request) -> Response:
+        with tracing.operating(action.__name__, request.path_params.get("task", "")):
+            return await action(request)
+
+    return traced
 
 
 class Actions:
@@ -34,13 +46,13 @@ class Actions:
     def routes(self) -> list[Route]:
         """Their addresses."""
         return [
-            Route("/tasks/{task}/answer", self.answer, methods=["POST"]),
-            Route("/tasks/{task}/cancel", self.cancel, methods=["POST"]),
-            Route("/tasks/{task}/retry", self.retry, methods=["POST"]),
-            Route("/tasks/{task}/extend", self.extend, methods=["POST"]),
-            Route("/fleet/close", self.close, methods=["POST"]),
-            Route("/fleet/open", self.open, methods=["POST"]),
-            Route("/fleet/cancel", self.cancel_all, methods=["POST"]),
+            Route("/tasks/{task}/answer", _traced(self.answer), methods=["POST"]),
+            Route("/tasks/{task}/cancel", _traced(self.cancel), methods=["POST"]),
+            Route("/tasks/{task}/retry", _traced(self.retry), methods=["POST"]),
+            Route("/tasks/{task}/extend", _traced(self.extend), methods=["POST"]),
+            Route("/fleet/close", _traced(self.close), methods=["POST"]),
+            Route("/fleet/open", _traced(self.open), methods=["POST"]),
+            Route("/fleet/cancel", _traced(self.cancel_all), methods=["POST"]),
         ]
 
     async def answer(self, request: Request) -> Response:

@@ -149,6 +149,25 @@ def transition(name: str) -> Generator[None]:
         yield
 
 
+@contextmanager
+def operating(what: str, task_id: str) -> Generator[None]:
+    """Inside the block an operator does this, to a task where one is named. A trace of its own, not the caller's."""
+    if _off():
+        yield
+        return
+    with _tracer.start_as_current_span(
+        f"operator {what}",
+        attributes={"mcptasks.task.id": label(task_id)} if task_id else {},
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        except Exception as exc:
+            _failed(span, type(exc).__name__)
+            raise
+
+
 def ended(span: Span, word: str, error_type: str | None = None) -> None:
     """The span says what it came to; with an `error_type` it counts as an error."""
     span.set_attribute("mcptasks.outcome", word)

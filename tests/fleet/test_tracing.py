@@ -40,7 +40,8 @@ def test_a_task_is_one_trace_over_client_server_and_two_workers(fleet: Fleet, tm
     with collecting() as collector:
         told: dict[str, Any] = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            # Whatever arrives was sent because its process ended.
+            "OTEL_BSP_SCHEDULE_DELAY": "600000",
             "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS": "process",
             "MCPTASKS_LOG_FORMAT": "json",
             # A re-check that the first worker hands back could be sooner than the message of the answer.

@@ -14,10 +14,12 @@ from typing import Final
 import httpx2
 import pytest
 
+from mcptasks.model import label
 from mcptasks.settings import Settings
 from mcptasks.store.store import TaskStore
+from tests.support.collector import collecting
 from tests.support.command import Commands, environment
-from tests.support.console import TOKEN
+from tests.support.console import TOKEN, Browser
 from tests.support.tasks import parked
 
 pytestmark = pytest.mark.anyio
@@ -26,10 +28,10 @@ _SERVES: Final = re.compile(r"mcptasks console: serving (http://127\.0\.0\.1:\d+
 
 
 @contextmanager
-def process(settings: Settings) -> Generator[tuple[subprocess.Popen[str], str]]:
+def process(settings: Settings, **more: str) -> Generator[tuple[subprocess.Popen[str], str]]:
     """The command, and the URL that it says."""
     argv = [sys.executable, "-m", "mcptasks.cli.main", "console", "--port", "0"]
-    env = {**os.environ, **environment(settings), "MCPTASKS_CONSOLE_TOKEN": TOKEN}
+    env = {**os.environ, **environment(settings), "MCPTASKS_CONSOLE_TOKEN": TOKEN, **more}
     with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as running:
         try:
             assert running.stderr is not None
@@ -59,6 +61,27 @@ async def test_it_serves_streams_and_ends_at_once_when_it_is_told_to(store: Task
                 began = time.monotonic()
                 assert console.wait(30) in (0, -15)
                 assert time.monotonic() - began < 10
+
+
+async def test_what_an_operator_does_is_a_span_and_leaves_the_process(store: TaskStore, settings: Settings) -> None:
+    """With the beginning of the task's id alone, and by the console's own name; also what was refused."""
+    task_id = (await parked(store)).task_id
+    with collecting() as collector, process(settings, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (console, url):
+        async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+            operator = Browser(client, "")
+            await operator.log_in()
+            await operator.open(f"/tasks/{task_id}")
+            assert (await operator.send(f"/tasks/{task_id}/extend", {"by": "7d"})).status_code == 200
+            assert (await operator.send(f"/tasks/{task_id}/retry", {})).status_code == 409
+        console.terminate()
+        assert console.wait(30) in (0, -15)
+        done = [(span.name, span.service, span.attributes, span.error) for span in collector.spans]
+    named = {"mcptasks.task.id": label(task_id)}
+    assert done == [
+        ("operator extend", "mcptasks-console", named, False),
+        ("operator retry", "mcptasks-console", named | {"error.type": "RetryRefused"}, True),
+    ]
+    assert not any(task_id.encode() in body for body in collector.bodies)
 
 
 async def test_it_does_not_start_where_nobody_could_log_in(commands: Commands) -> None:
