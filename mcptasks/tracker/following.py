@@ -15,8 +15,11 @@ from mcptasks.runtime.steps import step
 from mcptasks.tracker.model import Tracked
 from mcptasks.tracker.scope import TrackedTasks
 
-#: Between two looks at the task, in seconds; the last one stays. Sleeps below a second would not be recorded.
-WAITS_S: Final = (2, 5, 10, 30, 60)
+#: Between the first looks at the task, in seconds. Sleeps below a second would not be recorded.
+_FIRST_S: Final = (2, 5, 10, 30)
+#: Between the further ones: a twentieth of the time that it has taken, within these. Each look is a run of the tool
+#: from the top, of which there is an end (MCPTASKS_REPLAYS_MAX); so a task may take weeks.
+_THEN_S: Final = (60, 3_600)
 
 
 async def follow(ctx: Context, tracked: TrackedTasks, task: str) -> Tracked:
@@ -24,7 +27,8 @@ async def follow(ctx: Context, tracked: TrackedTasks, task: str) -> Tracked:
 
     Its questions (elicitations by form) are asked of the durable task's caller, and the answers handed on; other kinds
     are left to whoever answers them. When the durable task is cancelled, fails or expires, the tracked one is cancelled
-    by the fleet's trackers within some seconds. An end is noticed after 2 s at first, later within a minute.
+    by the fleet's trackers within some seconds. An end is noticed after 2 s at first, later within a minute, at last
+    within a twentieth of the time that it took, an hour at most.
 
     Raises:
         ConfigurationError: it was not called in a durable task.
@@ -35,7 +39,7 @@ async def follow(ctx: Context, tracked: TrackedTasks, task: str) -> Tracked:
         raise ConfigurationError("tracker.follow() is for durable tools; elsewhere use tracker.wait()")
     # All that is not the same in every run of the tool is a step, so that a later run goes the same way.
     task_id = await step(f"follow {label(task)}", _adopt, tracked, task, run.claim.task_id)
-    for wait_s in _waits():
+    for wait_s in waits_s():
         seen = await step(f"look at {label(task_id)}", _look, tracked, task_id)
         if seen["ended"]:
             break
@@ -47,10 +51,14 @@ async def follow(ctx: Context, tracked: TrackedTasks, task: str) -> Tracked:
     return await tracked.get(task_id)
 
 
-def _waits() -> Iterator[int]:
-    yield from WAITS_S
+def waits_s() -> Iterator[int]:
+    """The seconds between looks, in turn and without end; the same in every run of the tool."""
+    yield from _FIRST_S
+    taken_s = sum(_FIRST_S)
     while True:
-        yield WAITS_S[-1]
+        wait_s = min(max(taken_s // 20, _THEN_S[0]), _THEN_S[1])
+        taken_s += wait_s
+        yield wait_s
 
 
 async def _adopt(tracked: TrackedTasks, task: str, parent: str) -> str:

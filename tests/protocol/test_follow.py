@@ -10,6 +10,7 @@ from mcp.server.mcpserver import Context
 
 from mcptasks.errors import ConfigurationError
 from mcptasks.settings import Settings
+from mcptasks.tracker.following import waits_s
 from mcptasks.tracker.model import TrackStatus
 from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.tracker import Tracker
@@ -89,6 +90,17 @@ async def test_a_cancelled_durable_task_takes_the_remote_one_along(settings: Set
             assert await front.store.orphans() == 1
             await front.poll(remote.task_id)
         assert len(stub.asked("tasks/cancel")) == 1
+
+
+def test_weeks_of_looks_fit_into_the_runs_that_a_task_has() -> None:
+    """A look is a run from the top. Every minute, they were used up after 17 hours, and the remote task cancelled."""
+    taken_s = looks = 0
+    for wait_s in waits_s():
+        assert wait_s <= max(60, taken_s / 20)
+        taken_s, looks = taken_s + wait_s, looks + 1
+        if taken_s > 30 * 86_400:
+            break
+    assert looks < 0.9 * Settings().replays_max
 
 
 async def test_outside_of_a_durable_task_there_is_wait(settings: Settings) -> None:
