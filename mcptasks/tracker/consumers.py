@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Protocol
 
 from mcptasks.tracker.model import Delivery, Event, Tracked
 
 #: What a consumer's name may be: it stands in names of keys and fields.
 NAME: Final = r"[A-Za-z0-9_.-]{1,64}"
+
+#: Messages that one consumer sends at a time.
+_PUBLISHERS: Final = 4
 
 
 class Consumer(Protocol):
@@ -43,6 +48,8 @@ class CeleryTask:
     def __init__(self, app: Any, name: str, *, queue: str | None = None) -> None:
         """`app` is the Celery app that the task, called `name` there, is of."""
         self._app, self._name, self._queue = app, name, queue
+        # Of its own: a broker that hangs must not take the threads in which names are resolved for everybody else.
+        self._threads = ThreadPoolExecutor(_PUBLISHERS, thread_name_prefix="mcptasks-news")
 
     async def deliver(self, delivery: Delivery) -> None:
         """The broker has the message. The same event has the same message id, should it be sent again."""
@@ -51,4 +58,5 @@ class CeleryTask:
         if self._queue is not None:
             options["queue"] = self._queue
         # Publishing blocks.
-        await asyncio.to_thread(self._app.send_task, self._name, (event.as_json(),), **options)
+        send = partial(self._app.send_task, self._name, (event.as_json(),), **options)
+        await asyncio.get_running_loop().run_in_executor(self._threads, send)

@@ -62,7 +62,7 @@ class Deliverer:
         room = self._slots - len(self._running)
         longest = self._options.look_ms / 1000
         if room <= 0:
-            return longest
+            return 0
         longest_ms = self._options.delivery_ms
         post = await self._store.take(self.name, room, longest_ms + max(longest_ms // 2, _LEASE_MORE_MS))
         for delivery in post.deliveries:
@@ -70,12 +70,12 @@ class Deliverer:
             self._running.add(task)
             task.add_done_callback(self._ended)
         if len(post.deliveries) == room:
-            return longest  # full: whichever ends first makes room
+            return 0  # there may be more; where there is no room, whichever ends first makes some
         return longest if post.wait_ms is None else min(longest, max(post.wait_ms, 1) / 1000)
 
     async def _pause(self, wait_s: float) -> None:
         if len(self._running) >= self._slots:
-            await asyncio.wait(self._running, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(wait_s)
 

@@ -6,9 +6,7 @@ without Retry-After, and reads bodies of any size.
 
 from __future__ import annotations
 
-import functools
 import logging
-import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -19,6 +17,7 @@ import httpx2
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER
 
 from mcptasks.strict_json import dumps
+from mcptasks.tracker import tls
 from mcptasks.tracker.headers import name_value, retry_after_ms
 from mcptasks.tracker.peer import FrontRefused, Greeting, Peer, SessionLost
 from mcptasks.tracker.remote import ProtocolBroken, RemoteUnavailable
@@ -79,7 +78,7 @@ class HttpPeer(Peer):
         times = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S, read=_STREAM_IDLE_S, pool=None)
         pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=_IDLE_S)
         self._http = httpx2.AsyncClient(
-            timeout=times, limits=pool, transport=transport, follow_redirects=False, verify=_tls()
+            timeout=times, limits=pool, transport=transport, follow_redirects=False, verify=tls.context()
         )
 
     async def aclose(self) -> None:
@@ -280,9 +279,3 @@ class HttpPeer(Peer):
         status = response.status_code
         text = f"Server {self.server!r} answered HTTP {status} without JSON-RPC"
         return FrontRefused(text, status) if status >= 400 else RemoteUnavailable(text)
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """One for all servers: reading the certificates costs more than many requests."""
-    return httpx2.create_ssl_context()

@@ -23,12 +23,16 @@ from urllib.parse import urlsplit
 import httpx2
 
 from mcptasks.errors import ConfigurationError
+from mcptasks.tracker import tls
 from mcptasks.tracker.errors import Refused, Unhandled
 from mcptasks.tracker.model import Delivery, Tracked
 
 #: A secret that can be guessed signs nothing.
 SECRET_BYTES: Final = 16
 _GONE: Final = 410
+#: Of a name's addresses so many are tried, each for so long: one may be down, or of a network that is not there.
+_ADDRESSES: Final = 4
+_CONNECT_S: Final = 5.0
 
 
 class Webhook:
@@ -94,34 +98,44 @@ class Webhook:
             raise Unhandled(f"HTTP {status}")
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> int:
-        # The address that was judged is the one that is connected to: a name may say something else the next time.
-        address = await self._address()
-        try:
-            # A client of its own: pooled connections would be found by address, whatever name they were made for.
-            async with (
-                httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=self._timeout_s) as client,
-                client.stream(
-                    "POST",
-                    self._url.copy_with(host=address),
-                    content=body,
-                    headers=headers,
-                    extensions={"sni_hostname": self._url.host},
-                ) as response,
-            ):
-                return response.status_code  # the answer's body is nobody's business
-        except httpx2.HTTPError as exc:
-            raise Unhandled(f"no answer ({type(exc).__name__})") from exc
+        # The addresses that were judged are those that are connected to: a name may say something else the next time.
+        refused: Exception | None = None
+        for address in await self._addresses():
+            try:
+                return await self._post_to(address, body, headers)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
+                refused = exc
+            except httpx2.HTTPError as exc:
+                raise Unhandled(f"no answer ({type(exc).__name__})") from exc
+        raise Unhandled(f"no answer ({type(refused).__name__})") from refused
 
-    async def _address(self) -> str:
+    async def _post_to(self, address: str, body: bytes, headers: dict[str, str]) -> int:
+        # A client of its own: pooled connections would be found by address, whatever name they were made for.
+        timeout = httpx2.Timeout(self._timeout_s, connect=min(self._timeout_s, _CONNECT_S))
+        async with (
+            httpx2.AsyncClient(
+                verify=tls.context(), trust_env=False, follow_redirects=False, timeout=timeout
+            ) as client,
+            client.stream(
+                "POST",
+                self._url.copy_with(host=address),
+                content=body,
+                headers=headers,
+                extensions={"sni_hostname": self._url.host},
+            ) as response,
+        ):
+            return response.status_code  # the answer's body is nobody's business
+
+    async def _addresses(self) -> list[str]:
         port = self._url.port or (443 if self._url.scheme == "https" else 80)
         try:
             found = await asyncio.get_running_loop().getaddrinfo(self._url.host, port, type=socket.SOCK_STREAM)
         except OSError as exc:
             raise Unhandled("its name cannot be resolved") from exc
-        addresses = [str(entry[4][0]) for entry in found]
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         if not self._allow_private and not all(is_public(address) for address in addresses):
             raise Refused("its address is not public (allow_private=True allows that)")
-        return addresses[0]
+        return addresses[:_ADDRESSES]
 
 
 def is_public(address: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -223,6 +224,26 @@ async def test_a_celery_task_is_sent_names_and_no_payloads(front: Desk) -> None:
     assert (name, options["queue"], options["task_id"]) == ("crm.on_event", "crm", event["event_id"])
     assert event.keys() == {"event_id", "kind", "task_id", "server", "tool", "owner"}
     assert (event["task_id"], event["kind"]) == (task_id, "completed")
+
+
+async def test_a_broker_that_hangs_holds_its_own_news_alone(front: Desk) -> None:
+    """Names are resolved meanwhile, of servers and webhooks; and the news come again."""
+    task_ids = await ended(front, 40)
+    broker = threading.Event()
+
+    class App:
+        def send_task(self, *_: Any, **__: Any) -> None:
+            broker.wait(60)
+
+    try:
+        await front.deliver("hook", CeleryTask(App(), "crm.on_event"))
+        async with asyncio.timeout(20):
+            await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+    finally:
+        broker.set()
+    assert set(front.peek.raw.zrange(front.peek.keys.outbox("hook"), 0, -1)) == set(task_ids)
+    await front.deliver("hook", CeleryTask(App(), "crm.on_event"), *task_ids)
+    assert front.peek.raw.zcard(front.peek.keys.outbox("hook")) == 0
 
 
 async def test_a_question_that_is_over_is_not_told(front: Desk) -> None:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from mcptasks.errors import ConfigurationError
+from mcptasks.tracker import tls
 from mcptasks.tracker.errors import Refused, Unhandled
 from mcptasks.tracker.model import Delivery, Event, EventKind, Tracked, TrackStatus
 from mcptasks.tracker.webhook import Webhook, is_public
@@ -190,6 +191,28 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monke
     assert [name for name in asked if name == "receiver.example"] == ["receiver.example"]
     ((_, headers, _),) = receiver.got
     assert headers["host"] == f"receiver.example:{port}"
+
+
+async def test_a_name_with_an_address_that_is_down_is_reached_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them was judged; and no certificates are read for it."""
+    tls.context()
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", None)
+    async with receiving("200 OK") as (receiver, url):
+        port = int(url.split(":")[2].split("/")[0])
+        addresses = ["127.0.0.9", "127.0.0.8", "127.0.0.1"]
+
+        async def lookup(host: str, port: int, **_: Any) -> list[tuple[Any, ...]]:
+            found = addresses if host == "receiver.example" else [host]
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup)
+        hook = Webhook(f"http://receiver.example:{port}/in", secret=SECRET, allow_private=True)
+        await hook.deliver(delivery())
+        del addresses[2:]
+        with pytest.raises(Unhandled, match="ConnectError"):
+            await hook.deliver(delivery())
+    assert len(receiver.got) == 1
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_not_taken(tmp_path: Path) -> None:
