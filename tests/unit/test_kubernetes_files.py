@@ -166,7 +166,9 @@ def test_keda_scales_the_workers_by_the_queues_length_and_by_how_long_tasks_wait
     assert length["metadata"]["listName"] == "".join(
         Settings.model_fields[name].default for name in ("prefix", "queue")
     )
-    assert wait.keys() == {"serverAddress", "query", "threshold"} and float(wait["threshold"]) > 0
+    assert wait.keys() == {"serverAddress", "query", "threshold", "ignoreNullValues"} and float(wait["threshold"]) > 0
+    # Nobody who does not answer takes workers away.
+    assert (wait["ignoreNullValues"], spec["fallback"]["behavior"]) == ("false", "currentReplicasIfHigher")
     assert length["authenticationRef"]["name"] == by_kind["TriggerAuthentication"]["metadata"]["name"]
     [password] = by_kind["TriggerAuthentication"]["spec"]["secretTargetRef"]
     assert password["parameter"] == "password" and password["key"] in found("Secret", "mcptasks")["stringData"]
