@@ -323,6 +323,10 @@ class Fleet:
         """Every key of every task there is."""
         return sorted(str(key) for key in self.raw.scan_iter(f"{self.prefix}task:*"))
 
+    def task_ids(self) -> set[str]:
+        """Every task that any key is left of."""
+        return {key.removeprefix(f"{self.prefix}task:{{").partition("}")[0] for key in self.task_keys()}
+
     def keys_for_ever(self) -> list[str]:
         """Keys without an expiry, besides the broker's own bookkeeping, which its queues bound."""
         keys = [str(key) for key in self.raw.scan_iter()]

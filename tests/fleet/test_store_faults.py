@@ -147,11 +147,6 @@ def make_room(fleet: Fleet) -> None:
     fleet.raw.config_set("maxmemory", "0")
 
 
-def tasks(fleet: Fleet) -> set[str]:
-    """Every task that any key is left of."""
-    return {key.partition("}")[0] for key in fleet.task_keys()}
-
-
 @covers("A09", "A17", "W10", "P62")
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
@@ -168,7 +163,7 @@ async def test_what_a_run_came_to_while_no_write_was_taken_is_written_when_one_i
     async with client(url) as connection:
         handle = await running(connection, fleet, "gate", key, release)
         asking = await running(connection, fleet, "gate_then_ask", asks, release)
-        before = tasks(fleet)
+        before = fleet.task_ids()
         begin(fleet)
         release.touch()
         fleet.ledger.await_event(key, "end")
@@ -184,7 +179,7 @@ async def test_what_a_run_came_to_while_no_write_was_taken_is_written_when_one_i
         assert await outcome(handle) == f"passed {key}"
         await answer(asking, "at last")
         assert await outcome(asking) == "at last"
-        assert tasks(fleet) == before, "the refused call left nothing"
+        assert fleet.task_ids() == before, "the refused call left nothing"
         await probe(connection, fleet)
     assert worker.exit_code is None
     assert fleet.ledger.events(key) == ["begin", "end"]

@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from mcptasks.client import Connection, TasksClient
+from mcptasks.model import Status
 from tests.fleet.conftest import Running, on_running
 from tests.fleet.system import Fleet, client, new_key, outcome, start, text
 from tests.requirements import covers
@@ -59,12 +60,12 @@ async def nothing_is_stranded(fleet: Fleet, connection: Connection, key: str) ->
 
     assert await eventually(again, description="the store is back for the server") == f"ran {key}"
     assert fleet.ledger.count(key) == 1
-    records = [name for name in fleet.task_keys() if name.endswith("}")]
+    task_ids = fleet.task_ids()
     wait_until(
-        lambda: {str(fleet.raw.hget(name, "status")) for name in records} == {"completed"},
+        lambda: {fleet.record(task_id).status for task_id in task_ids} == {Status.COMPLETED},
         description="no task is left half way",
     )
-    assert len(records) == 1
+    assert len(task_ids) == 1
 
 
 @covers("A10", "P62", "W10")
@@ -131,7 +132,7 @@ async def test_a_hundred_calls_with_one_key_through_two_servers_are_one_task_and
             await TasksClient.start(two.client, "ledger", {"key": "other"}, idempotency_key=key)
         assert conflict.value.error.code == INVALID_PARAMS
     assert fleet.ledger.count(key) == 1
-    assert len([name for name in fleet.task_keys() if name.endswith("}")]) == 1
+    assert len(fleet.task_ids()) == 1
 
 
 @on_running
