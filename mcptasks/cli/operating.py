@@ -7,7 +7,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -88,8 +88,13 @@ def on_fleet(call: Callable[[Operations], Awaitable[T]]) -> T:
         async with Operations(settings, operator=who()) as fleet:
             return await call(fleet)
 
+    return finished(connected(), settings)
+
+
+def finished(work: Coroutine[Any, Any, T], settings: Settings) -> T:
+    """What the work on that store came to; where it does not answer and nothing names it, the error says what to do."""
     try:
-        return asyncio.run(connected())
+        return asyncio.run(work)
     except ArtifactsUnavailable:
         raise
     except StoreUnavailable as exc:

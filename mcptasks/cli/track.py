@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any, TypeVar, cast
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mcptasks.cli.operating import Json, console, finished, fleets_settings, print_json
 from mcptasks.errors import ConfigurationError, MCPTasksError
+from mcptasks.settings import Settings
+from mcptasks.shown import plain
 from mcptasks.times import iso
 from mcptasks.tracker.model import DeadLetter, Tracked, TrackStatus
 from mcptasks.tracker.scope import TrackedTasks
@@ -22,7 +24,6 @@ app = typer.Typer(no_args_is_help=True, help="Tasks on other people's servers.")
 
 T = TypeVar("T")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Task = Annotated[str, typer.Argument(help="The task's id, or the beginning of it.")]
 
 
@@ -42,19 +43,23 @@ def submit(
     owner: Annotated[str, typer.Option(help="Whose task it is, for lists.")] = "",
     notify: Annotated[list[str] | None, typer.Option(help="A consumer of the workers'; may be repeated.")] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Come back when it has ended; 1 unless it is completed.")
+        bool,
+        typer.Option("--wait", help="Come back when it has ended; 1 unless it is completed, and without a tool error."),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Call a tool of a task server and track the task. The workers of a tracker's Celery app follow it."""
     given = _object(arguments, "ARGUMENTS")
-    task = asyncio.run(_submit(server, tool, given, servers, key or None, owner, notify or [], wait))
+    settings = fleets_settings()
+    work = _submit(settings, server, tool, given, servers, key or None, owner, notify or [], wait)
+    task = finished(work, settings)
     _print(task, as_json)
-    if wait and task.status is not TrackStatus.COMPLETED:
+    if wait and (task.status is not TrackStatus.COMPLETED or (task.result or {}).get("isError")):
         raise typer.Exit(1)
 
 
 async def _submit(
+    settings: Settings,
     server: str,
     tool: str,
     arguments: dict[str, Any],
@@ -67,8 +72,11 @@ async def _submit(
     # Only here: it brings Celery and the SDK's clients along.
     from mcptasks.tracker.tracker import Tracker  # noqa: PLC0415
 
-    async with Tracker(servers or None) as tracker:
+    async with Tracker(servers or None, settings=settings) as tracker:
         task = await tracker.submit(server, tool, arguments, key=key, owner=owner, notify=notify)
+        if not task.status.terminal and not await tracker.trackers():
+            text = "mcptasks: no active tracker: it is polled once a worker of a tracker's app runs on this store"
+            typer.echo(text, err=True)
         return await tracker.wait(task.task_id) if wait else task
 
 
@@ -92,17 +100,16 @@ def ps(
         )
     )
     if as_json:
-        typer.echo(json.dumps({"tasks": [_listed(task) for task in page.tasks], "cursor": page.cursor}))
+        print_json({"tasks": [_listed(task) for task in page.tasks], "cursor": page.cursor})
         return
     table = Table("id", "server", "tool", "status", "since", "polls", "", box=None, header_style="bold")
     for task in page.tasks:
         since = iso(task.updated_ms)
         row = (task.task_id[:10], task.server, task.tool, _status(task), since, str(task.polls), _note(task))
-        table.add_row(*map(escape, row))
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(table)
+        table.add_row(*map(_cell, row))
+    console().print(table)
     if page.cursor:
-        console.print(f"more: --cursor {escape(page.cursor)}")
+        typer.echo(f"more: --cursor {page.cursor}")
 
 
 @app.command()
@@ -154,13 +161,13 @@ def dead(as_json: Json = False) -> None:
     """List the events that their consumers did not take, newest first."""
     letters = _with(lambda tracked: tracked.dead())
     if as_json:
-        typer.echo(json.dumps([_letter(letter) for letter in letters]))
+        print_json([_letter(letter) for letter in letters])
         return
     table = Table("task", "consumer", "event", "since", "attempts", "why", box=None, header_style="bold")
     for one in letters:
         row = (one.event.task_id[:10], one.consumer, str(one.event.kind), iso(one.at_ms), str(one.attempts), one.why)
-        table.add_row(*map(escape, row))
-    Console(soft_wrap=True, highlight=False).print(table)
+        table.add_row(*map(_cell, row))
+    console().print(table)
 
 
 @app.command()
@@ -182,11 +189,13 @@ def replay(
 
 
 def _with(work: Callable[[TrackedTasks], Awaitable[T]]) -> T:
+    settings = fleets_settings()
+
     async def run() -> T:
-        async with TrackedTasks() as tracked:
+        async with TrackedTasks(settings) as tracked:
             return await work(tracked)
 
-    return asyncio.run(run())
+    return finished(run(), settings)
 
 
 def _object(text: str, what: str) -> dict[str, Any]:
@@ -201,14 +210,21 @@ def _object(text: str, what: str) -> dict[str, Any]:
 
 def _print(task: Tracked, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(_shown(task)))
+        print_json(_shown(task))
         return
-    table = Table(show_header=False, box=None)
-    for name, value in _shown(task).items():
-        if value not in (None, "", [], {}, False):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            table.add_row(f"[bold]{name}[/]", escape(text))
-    Console(soft_wrap=True, highlight=False).print(table)
+    told = {name: value for name, value in _shown(task).items() if value not in (None, "", [], {}, False)}
+    width = max(map(len, told))
+    for name, value in told.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        # On one line, however long: it is copied, and searched.
+        console().print(f"[bold]{name:<{width}}[/]  {_cell(text)}", soft_wrap=True)
+    for key in task.questions:
+        typer.echo(f"answer it: mcptasks track answer {task.task_id[:10]} {shlex.quote(plain(key))} '{{...}}'")
+
+
+def _cell(text: str) -> str:
+    """As a terminal may show it: other people's servers wrote it."""
+    return escape(plain(text, len(text)))
 
 
 def _listed(task: Tracked) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from mcptasks.tracker.errors import Refused, Unhandled
 from mcptasks.tracker.intervals import after_refusal
 from mcptasks.tracker.model import Delivery
 from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.outage import Outage
 from mcptasks.tracker.questions import Questions
 from mcptasks.tracker.stopping import told_to_stop
 from mcptasks.tracker.store.store import TrackStore
@@ -43,12 +44,14 @@ class Deliverer:
 
     async def run(self) -> None:
         """Delivers until it is cancelled; what is under way then comes again, with its event id."""
+        outage = Outage(f"News for {self.name}")
         try:
             while True:
                 try:
                     wait_s = await self.step()
+                    outage.back()
                 except StoreUnavailable as exc:
-                    log.warning("News for %s wait for the store: %s", self.name, exc)
+                    outage.away(exc)
                     wait_s = _STORE_AWAY_S
                 await self._pause(wait_s)
         finally:

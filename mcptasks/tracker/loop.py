@@ -18,6 +18,7 @@ from mcptasks.observe.logs import about
 from mcptasks.tracker.deliverer import Deliverer
 from mcptasks.tracker.model import Claimed, Tracked
 from mcptasks.tracker.options import TrackOptions
+from mcptasks.tracker.outage import Outage
 from mcptasks.tracker.poller import Poller
 from mcptasks.tracker.pushes import Pushes
 from mcptasks.tracker.store.polls import CLAIM_BATCH
@@ -84,11 +85,13 @@ class TrackerLoop:
             log.info("Tracking ends: of the last %d polls, due lag p50 %d ms, p99 %d ms", len(lags), p50, p99)
 
     async def _polling(self) -> None:
+        outage = Outage("Polls")
         while True:
             try:
                 wait_s = await self.step()
+                outage.back()
             except StoreUnavailable as exc:
-                log.warning("Tracking waits for the store: %s", exc)
+                outage.away(exc)
                 wait_s = _STORE_AWAY_S
             except Exception:  # a bug in one step must not end what runs beside it
                 log.exception("Tracking failed and goes on")

@@ -109,7 +109,11 @@ class TrackedTasks:
         found = await self.get(task, owner=owner)
         open_now = {key: answer for key, answer in answers.items() if key in found.questions}
         if not open_now:
-            raise BadAnswer(f"Task {label(found.task_id)} has no open question with such a key; nothing was stored.")
+            open_keys = ", ".join(repr(key[:80]) for key in sorted(found.questions)[:5]) or "none"
+            raise BadAnswer(
+                f"Task {label(found.task_id)} has no open question with such a key; nothing was stored. "
+                f"Open: {open_keys}"
+            )
         # Only here: it brings the SDK along, a second that lists need not wait for.
         from mcptasks.answers import checked  # noqa: PLC0415
 
@@ -176,6 +180,10 @@ class TrackedTasks:
         while True:
             for place, event in await store.events(place, _EVENTS_MS):  # noqa: B020 - the next read begins behind it
                 yield place, event
+
+    async def trackers(self) -> int:
+        """How many trackers run; with none nothing is polled, delivered or told until there is one."""
+        return await self.store.trackers()
 
     async def dead(self) -> list[DeadLetter]:
         """The events that were given up, newest first, at most 500."""

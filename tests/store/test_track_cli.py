@@ -12,6 +12,7 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
+from mcptasks.cli import operating
 from mcptasks.cli.main import app
 from mcptasks.errors import ConfigurationError, MCPTasksError, UnknownTask
 from mcptasks.settings import Settings
@@ -55,6 +56,13 @@ def call(*argv: str) -> Result:
     return CliRunner().invoke(app, ["track", *argv])
 
 
+def servers_file(stub: StubServer, folder: Path) -> str:
+    """A file with this server, as "stub"."""
+    servers = folder / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"stub": {"url": stub.url, "mcptasks": {"driver": "tasks"}}}}))
+    return str(servers)
+
+
 def said(*argv: str) -> Any:
     """The command's JSON."""
     done = call(*argv, "--json")
@@ -64,9 +72,18 @@ def said(*argv: str) -> Any:
 
 def test_a_task_is_submitted_listed_shown_and_cancelled(settings: Settings, stub: StubServer, tmp_path: Path) -> None:
     """From the command line alone; without a worker a cancel says so."""
-    servers = tmp_path / "servers.json"
-    servers.write_text(json.dumps({"mcpServers": {"stub": {"url": stub.url, "mcptasks": {"driver": "tasks"}}}}))
-    submit = ("submit", "stub", "export", '{"n": 1}', "--servers", str(servers), "--key", "2026", "--notify", "hook")
+    submit = (
+        "submit",
+        "stub",
+        "export",
+        '{"n": 1}',
+        "--servers",
+        servers_file(stub, tmp_path),
+        "--key",
+        "2026",
+        "--notify",
+        "hook",
+    )
     task = said(*submit)
     assert (task["status"], task["server"], task["consumers"]) == ("working", "stub", ["hook"])
     assert said(*submit)["task_id"] == task["task_id"]
@@ -76,6 +93,7 @@ def test_a_task_is_submitted_listed_shown_and_cancelled(settings: Settings, stub
     assert [one["task_id"] for one in page["tasks"]] == [task["task_id"]]
     assert said("ps", "--status", "failed") == {"tasks": [], "cursor": None}
     assert said("show", task["task_id"][:8])["task_id"] == task["task_id"]
+    assert "no active tracker" in call(*submit).stderr
     for argv in (("ps",), ("show", task["task_id"])):
         assert task["task_id"][:10] in call(*argv).stdout
     assert "no active tracker" in call("cancel", task["task_id"]).stdout
@@ -83,18 +101,21 @@ def test_a_task_is_submitted_listed_shown_and_cancelled(settings: Settings, stub
 
 
 def test_submit_can_wait_for_the_end(settings: Settings, stub: StubServer, tmp_path: Path) -> None:
-    """Exit code 0 for completed; here the server answers at once."""
+    """Exit code 0 for completed, 1 for a tool error too; here the server answers at once."""
     stub.plain["now"] = lambda arguments: DONE
-    servers = tmp_path / "servers.json"
-    servers.write_text(json.dumps({"mcpServers": {"stub": {"url": stub.url, "mcptasks": {"driver": "tasks"}}}}))
-    done = call("submit", "stub", "now", "--servers", str(servers), "--wait", "--json")
+    done = call("submit", "stub", "now", "--servers", servers_file(stub, tmp_path), "--wait", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["result"]["content"] == DONE["content"]
+    stub.plain["now"] = lambda arguments: {**DONE, "isError": True}
+    failed = call("submit", "stub", "now", "--servers", servers_file(stub, tmp_path), "--wait")
+    assert (failed.exit_code, failed.stderr) == (1, "")
 
 
 def test_a_question_is_answered(settings: Settings) -> None:
     """By its content, by a no, or by walking away; checked before it is stored."""
     task_id = stored(settings, lambda store: tracked(store, status="input_required", questions={"a": ASK, "b": ASK}))
+    assert f"mcptasks track answer {task_id[:10]} a '{{...}}'" in call("show", task_id).stdout
+    assert "Open: 'a', 'b'" in str(call("answer", task_id, "c", '{"ok": true}').exception)
     assert call("answer", task_id, "a", '{"ok": "maybe"}').exit_code == 1
     assert call("answer", task_id, "a", '{"ok": true}').exit_code == 0
     assert call("answer", task_id, "b", "--decline").exit_code == 0
@@ -134,6 +155,25 @@ def test_dead_letters_are_listed_and_replayed(settings: Settings, raw: redis.Red
     assert "1 is being delivered again" in call("replay", task_id[:8]).stdout
     assert said("dead") == []
     assert isinstance(call("replay", task_id).exception, MCPTasksError)
+
+
+def test_what_servers_say_cannot_write_to_the_terminal(settings: Settings) -> None:
+    """Their words are shown, and no sequence in them is obeyed."""
+    evil = "all is well\x1b]0;owned\x07\x1b[2J\x9b1m\r[bold]fine"
+    task_id = stored(settings, lambda store: tracked(store, message=evil))
+    for shown in (call("ps").stdout, call("show", task_id).stdout, call("show", task_id, "--json").stdout):
+        assert "all is well" in shown and "[bold]fine" in shown
+        assert not [char for char in shown if not char.isprintable() and char != "\n"]
+
+
+def test_the_store_of_a_dev_in_this_folder_is_the_one_that_is_looked_at(
+    settings: Settings, stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of every other command that looks, where nothing names a store."""
+    monkeypatch.delenv("MCPTASKS_REDIS_URL")
+    monkeypatch.setattr(operating, "running_on", lambda: settings.redis_url)
+    submitted = call("submit", "stub", "export", "--servers", servers_file(stub, tmp_path), "--json")
+    assert [task["task_id"] for task in said("ps")["tasks"]] == [json.loads(submitted.stdout)["task_id"]]
 
 
 @pytest.mark.parametrize(

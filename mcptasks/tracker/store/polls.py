@@ -67,6 +67,12 @@ class PollTransitions(SubmitTransitions):
         claims = [claimed for row in reply[2] if (claimed := await self._claimed(row)) is not None]
         return Batch(claims, None if int(reply[1]) < 0 else int(reply[1]))
 
+    async def trackers(self) -> int:
+        """How many tracker processes are alive."""
+        async with self.connection.turn() as client:
+            seconds, micros = await client.time()
+            return await client.zcount(self.keys.trackers, seconds * 1_000 + micros // 1_000, "+inf")
+
     async def _claimed(self, row: Sequence[Any]) -> Claimed | None:
         token, late_ms, fields = int(row[0]), int(row[1]), pairs(row[2])
         try:
