@@ -218,7 +218,7 @@ def _print(task: Tracked, as_json: bool) -> None:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         # On one line, however long: it is copied, and searched.
         console().print(f"[bold]{name:<{width}}[/]  {_cell(text)}", soft_wrap=True)
-    for key in task.questions:
+    for key in sorted(task.questions):
         typer.echo(f"answer it: mcptasks track answer {task.task_id[:10]} {shlex.quote(plain(key))} '{{...}}'")
 
 
