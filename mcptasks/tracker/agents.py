@@ -120,7 +120,10 @@ def agents_server(tracker: Tracker, name: str = "tracker", *, owner: OwnerOf = t
     async def cancel(ctx: Context, task_id: TaskId, reason: str = "Cancelled by its caller") -> dict[str, Any]:
         """Have a task cancelled at its server, which may be too late."""
         answer = await tracker.cancel(task_id, reason, owner=await owner_of(owner, _of(ctx)))
-        return {"outcome": answer.outcome.lower()}
+        told = {"outcome": answer.outcome.lower()}
+        if answer.outcome == "REQUESTED" and not answer.trackers:
+            told["note"] = "recorded, no active tracker: it is delivered once one runs"
+        return told
 
     return mcp
 

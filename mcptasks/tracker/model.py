@@ -75,13 +75,13 @@ class Observation:
 
     status: TrackStatus
     reason: End | None = None
-    message: str = ""
+    message: str = field(default="", repr=False)
     #: Key -> {"method", "params"}.
-    questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    result: dict[str, Any] | None = None
+    questions: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    result: dict[str, Any] | None = field(default=None, repr=False)
     #: The result is a preview of one that was over the limit.
     truncated: bool = False
-    error: dict[str, Any] | None = None
+    error: dict[str, Any] | None = field(default=None, repr=False)
     #: How long the server wants to be left alone (clamped).
     pace_ms: int
     #: How soon the next poll is due.
@@ -98,7 +98,7 @@ class Tracked:
     tool: str
     status: TrackStatus
     reason: End | None
-    message: str | None
+    message: str | None = field(repr=False)
     #: The server's own id of its task; on many servers who knows it may do anything with it.
     handle: str | None = field(repr=False)
     #: Open questions that nobody has answered: the server's key -> {"method", "params"}.
@@ -110,7 +110,7 @@ class Tracked:
     revision: int
     #: Failed polls in a row, the last one's error, and how many polls there were in all.
     failures: int
-    last_error: str | None
+    last_error: str | None = field(repr=False)
     polls: int
     cancel_requested: bool
     #: The server has taken the cancel.

@@ -40,22 +40,22 @@ class Snapshot:
 
     status: RemoteStatus
     #: The status message; whatever is no text is None, for what is only for show costs no task.
-    message: str | None = None
+    message: str | None = field(default=None, repr=False)
     #: Open questions: the server's key -> {"method", "params"}.
-    questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    questions: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     #: With `completed`: the CallToolResult, as JSON.
-    result: dict[str, Any] | None = None
+    result: dict[str, Any] | None = field(default=None, repr=False)
     #: With `failed`: the JSON-RPC error, as JSON.
-    error: dict[str, Any] | None = None
+    error: dict[str, Any] | None = field(default=None, repr=False)
     #: When to ask again, in milliseconds, as the server wrote it: any JSON, or None. Nobody has judged it yet.
-    hint: object = None
+    hint: object = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
     """The server took the call. handle None: it answered at once, and there is no task to track."""
 
-    handle: str | None
+    handle: str | None = field(repr=False)
     #: A new task's is `working` or `cancelled`; whatever else it already is comes with its payload at the first look.
     snapshot: Snapshot
 

@@ -16,6 +16,7 @@ from mcptasks.tracker.options import TrackOptions
 from tests.requirements import covers
 from tests.support.stub_server import StubServer
 from tests.support.stub_steps import asking, completed, working
+from tests.support.tracker_desk import stub_servers
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +115,20 @@ async def test_a_wait_ends_with_its_time_and_shows_the_task_as_it_is(settings: S
         async with tracking(settings, stub) as tracker, agent(tracker) as call:
             task_id = (await call("submit", server="stub", tool="export"))["task_id"]
             assert (await call("wait", task_id=task_id, seconds=1))["status"] == "working"
+
+
+@covers("D08")
+async def test_a_cancel_that_nobody_is_there_to_deliver_says_so(settings: Settings) -> None:
+    """D08: success means that somebody will do it."""
+    with StubServer() as stub:
+        stub.script = [working()]
+        async with (
+            Tracker(lambda: stub_servers(stub), settings=settings, options=TrackOptions()) as tracker,
+            agent(tracker) as call,
+        ):
+            task_id = (await call("submit", server="stub", tool="export"))["task_id"]
+            said = await call("cancel", task_id=task_id)
+            assert said["outcome"] == "requested" and "no active tracker" in said["note"]
 
 
 async def test_errors_say_what_to_do(settings: Settings) -> None:

@@ -153,21 +153,6 @@ async def test_a_junk_hint_is_warned_of_once(
     assert (front.peek.due(slow.task_id) or 0) - front.peek.now_ms() > 25_000
 
 
-@covers("D7")
-async def test_a_hung_poll_that_is_stopped_gives_its_claim_back(front: Desk, driver: ScriptedDriver) -> None:
-    """The next tracker goes on at once, without waiting for the lease."""
-    task = await front.submit()
-    driver.gates["look"] = asyncio.Event()
-    front.peek.make_due(task.task_id)
-    (claim,) = (await front.store.claim("one", 10)).claims
-    polling = asyncio.ensure_future(front.poller.poll(claim))
-    await eventually(lambda: _called(driver, "look"), description="the poll hangs")
-    polling.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await polling
-    assert [one.task.task_id for one in (await front.store.claim("two", 10)).claims] == [task.task_id]
-
-
 async def _called(driver: ScriptedDriver, method: str) -> bool:
     return bool(driver.named(method))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mcptasks.errors import Sealed
@@ -39,14 +39,14 @@ class Polled:
     """What one poll came to. `seen` None: the server said nothing about its task, `next_ms` is when to ask again."""
 
     seen: Observation | None
-    error_text: str = ""
+    error_text: str = field(default="", repr=False)
     next_ms: int
     #: What became of the cancel that was to be delivered.
     cancel: Literal["", "sent", "refused"] = ""
     #: The keys whose answers were delivered.
-    answered: Sequence[str] = ()
+    answered: Sequence[str] = field(default=(), repr=False)
     #: The keys whose answers the server did not take: their questions are open again, and news again.
-    refused: Sequence[str] = ()
+    refused: Sequence[str] = field(default=(), repr=False)
 
 
 class PollTransitions(SubmitTransitions):
