@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from mcptasks.console.questions import Asked, asked
@@ -18,10 +18,17 @@ from mcptasks.operations import Operations
 from mcptasks.store.lists import Counts, Summary
 from mcptasks.store.registry import WorkerPulse
 
+T = TypeVar("T")
+
 #: Tasks with open questions on one page of the inbox: each is read by itself.
 INBOX: Final = 20
-#: How many unfinished tasks one look at a list goes through for those that it wants, a thousand in a millisecond.
-LOOKS: Final = 10_000
+#: How many unfinished tasks one look at a list goes through for those that it wants: a thousand take the store five
+#: milliseconds, and others have their turn after each.
+LOOKS: Final = 50_000
+#: After a look at a list for open pages there is none for so many times as long: a fifth of the store, at most.
+_PAUSE: Final = 4
+#: Lists that are kept in mind for that.
+_KEPT: Final = 64
 #: Numbers of the whole fleet are so old at most, unless counting takes long: then at most this part of the time.
 _COUNTED_S: Final = 1.0
 _SHARE: Final = 20
@@ -102,6 +109,27 @@ class Inbox:
     unreadable: int
 
 
+class _Kept(Generic[T]):
+    """One list that pages which are open show: no two look at it at once, and not one right after another."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._began_s = self._again_s = 0.0
+        self._found: T | None = None
+
+    async def seen(self, look: Callable[[], Awaitable[T]]) -> T:
+        """As it is now or a little later, never as it was before."""
+        asked_s = time.monotonic()
+        async with self._lock:
+            if self._found is None or self._began_s < asked_s:
+                await asyncio.sleep(max(self._again_s - time.monotonic(), 0))
+                self._began_s = time.monotonic()
+                self._found = await look()
+                now_s = time.monotonic()
+                self._again_s = now_s + _PAUSE * (now_s - self._began_s)
+            return self._found
+
+
 class Looks:
     """Reads what the pages show. The numbers of the fleet are counted once for all who look at the same time."""
 
@@ -110,6 +138,7 @@ class Looks:
         self._counts: Counts | None = None
         self._again_s = 0.0
         self._counting = asyncio.Lock()
+        self._kept = dict[object, _Kept[Any]]()
 
     async def fleet(self) -> Fleet:
         """The whole fleet."""
@@ -126,12 +155,31 @@ class Looks:
                 self._again_s = time.monotonic() + max(_COUNTED_S, _SHARE * took)
             return self._counts
 
-    async def list(self, wanted: Wanted) -> Listed:
-        """One page.
+    async def list(self, wanted: Wanted, *, live: bool = False) -> Listed:
+        """One page. `live`: for a page that is open, one look for all who have it open, now and then.
 
         Raises:
             BadCursor: `wanted.after` is no cursor.
         """
+        return await (self._of(wanted).seen(lambda: self._list(wanted)) if live else self._list(wanted))
+
+    async def task(self, name: str) -> Known:
+        """The task whose id begins so.
+
+        Raises:
+            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `Operations.read`.
+        """
+        return await known(self._fleet, name)
+
+    async def inbox(self, after: str = "", *, live: bool = False) -> Inbox:
+        """One page of open questions. `live`: as of `list`.
+
+        Raises:
+            BadCursor: `after` is no cursor.
+        """
+        return await (self._of(after).seen(lambda: self._inbox(after)) if live else self._inbox(after))
+
+    async def _list(self, wanted: Wanted) -> Listed:
         page = await self._fleet.page(
             statuses=wanted.statuses,
             tool=wanted.tool or None,
@@ -142,20 +190,7 @@ class Looks:
         )
         return Listed(wanted=wanted, tasks=page.tasks, more=page.cursor, newer=page.newer)
 
-    async def task(self, name: str) -> Known:
-        """The task whose id begins so.
-
-        Raises:
-            UnknownTask, AmbiguousTask, SchemaTooNew, Sealed: as `Operations.read`.
-        """
-        return await known(self._fleet, name)
-
-    async def inbox(self, after: str = "") -> Inbox:
-        """One page of open questions.
-
-        Raises:
-            BadCursor: `after` is no cursor.
-        """
+    async def _inbox(self, after: str) -> Inbox:
         page = await self._fleet.page(statuses=(Status.PARKED,), limit=INBOX, cursor=after or None, looks=LOOKS)
         now_ms = await self._fleet.now_ms()
         records = await asyncio.gather(*(self._readable(task.task_id) for task in page.tasks if task.questions))
@@ -166,6 +201,11 @@ class Looks:
     async def workers(self) -> dict[str, WorkerPulse]:
         """The live workers by name."""
         return dict(sorted((await self._fleet.workers()).items()))
+
+    def _of(self, what: object) -> _Kept[Any]:
+        if len(self._kept) >= _KEPT and what not in self._kept:
+            self._kept.clear()  # who waits for one has it in hand
+        return self._kept.setdefault(what, _Kept())
 
     async def _readable(self, task_id: str) -> Record | None:
         try:

@@ -68,7 +68,7 @@ class Pages:
     async def list(self, request: Request) -> Response:
         """The list of tasks."""
         self._desk.operator(request)
-        known = await self._list(request)
+        known = await self._list(request, live=False)
         return await self._desk.page(request, "list.html", live=f"/live/tasks{known['listed'].wanted.here}", **known)
 
     async def task(self, request: Request) -> Response:
@@ -88,7 +88,7 @@ class Pages:
     async def inbox(self, request: Request) -> Response:
         """What waits for a person."""
         self._desk.operator(request)
-        known = await self._inbox(request)
+        known = await self._inbox(request, live=False)
         query = f"?after={request.query_params['after']}" if "after" in request.query_params else ""
         return await self._desk.page(request, "inbox.html", live=f"/live/inbox{query}", **known)
 
@@ -130,16 +130,16 @@ class Pages:
 
     # -------------------------------------------------------------------------------------------- what they know
 
-    async def _list(self, request: Request) -> Context:
-        listed = await self._desk.looks.list(Wanted.of(request.query_params))
+    async def _list(self, request: Request, *, live: bool = True) -> Context:
+        listed = await self._desk.looks.list(Wanted.of(request.query_params), live=live)
         return {"listed": listed, "fleet": await self._desk.looks.fleet()}
 
     async def _task(self, request: Request) -> Context:
         known = await self._desk.looks.task(request.path_params["task"])
         return {"known": known, "questions": asked(known.task, known.now_ms), "fleet": await self._desk.looks.fleet()}
 
-    async def _inbox(self, request: Request) -> Context:
-        inbox = await self._desk.looks.inbox(request.query_params.get("after", "")[:60])
+    async def _inbox(self, request: Request, *, live: bool = True) -> Context:
+        inbox = await self._desk.looks.inbox(request.query_params.get("after", "")[:60], live=live)
         return {"inbox": inbox, "fleet": await self._desk.looks.fleet()}
 
     async def _fleet(self, _: Request) -> Context:

@@ -19,7 +19,7 @@ from mcptasks.store.keys import owner_digest
 from mcptasks.store.records import read_progress
 from mcptasks.store.seal import Seal
 
-#: Tasks that one script looks at for those that are asked for: about a millisecond.
+#: Tasks that one script looks at for those that are asked for: about five milliseconds.
 _LOOKS: Final = 1_000
 #: Ids that begin alike, of which one script finds the owner's. Chance gives two the same 4 characters in 16 million.
 _ALIKE: Final = 1_000

@@ -7,9 +7,14 @@
 --
 -- columns: fields of the record by name; a row is their values. newer: how many tasks could not be read
 
-local names = {'v', 'owner', 'tool', 'status'}
+local names = {}
 for name in string.gmatch(columns, '%S+') do names[#names + 1] = name end
 local prefix = without(ids, 'ids')
+
+-- Most of those that a list of one status goes through are not wanted; what decides that is read first, and no more.
+local known = {'status', 'v'}
+if operator ~= '1' then known[#known + 1] = 'owner' end
+if tool ~= '' then known[#known + 1] = 'tool' end
 
 local wanted, readers = {}, {}
 for _, status in ipairs(statuses) do
@@ -24,14 +29,15 @@ for _ = 1, tonumber(looks) do
   if not one or #rows == tonumber(room) then break end
   one.at = one.at + 2
   last_ms, last_id = int(created), id
-  local found = redis.call('HMGET', prefix .. 'task:{' .. id .. '}', unpack(names))
+  local task = prefix .. 'task:{' .. id .. '}'
+  local found = redis.call('HMGET', task, unpack(known))
   if not found[1] then
     dropped[#dropped + 1] = id
-  elseif (operator == '1' or found[2] == owner) and (tool == '' or found[3] == tool) then
-    if too_new(found[1]) then
+  elseif (operator == '1' or found[3] == owner) and (tool == '' or found[#known] == tool) then
+    if too_new(found[2]) then
       newer = newer + 1
-    elseif wanted[found[4]] then
-      rows[#rows + 1] = {unpack(found, 5)}
+    elseif wanted[found[1]] then
+      rows[#rows + 1] = redis.call('HMGET', task, unpack(names))
     end
   end
 end
