@@ -68,7 +68,13 @@ def _new(output: Path | None) -> Generator[Write]:
         yield sys.stdout.buffer.write
         sys.stdout.buffer.flush()
         return
+    output = output.resolve()  # what a link leads to is written, and the link stays
     try:
+        if output.exists() and not output.is_file():
+            # A device or a named pipe is written to; put in its place, a file would be the end of it for everybody.
+            with output.open("wb") as device:
+                yield device.write
+            return
         file = NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", delete=False)  # noqa: SIM115
         try:
             with file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -97,6 +99,12 @@ def main() -> None:
         _complain(exc, USAGE)
     except MCPTasksError as exc:
         _complain(exc, FAILED)
+    except OSError as exc:
+        if exc.errno != errno.ENOSPC:
+            raise
+        # What is still to be written has nowhere to go, and Python would say so again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _complain(MCPTasksError(f"{exc.strerror}; what was to be written is not whole."), FAILED)
 
 
 def _complain(exc: MCPTasksError, code: int) -> None:

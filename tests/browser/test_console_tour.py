@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
 from mcp.server.mcpserver import Context
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Error, Page, expect
 from pydantic import BaseModel, Field
 
+from mcptasks.links import Artifact
 from mcptasks.model import Status, label
 from mcptasks.settings import Settings
 from mcptasks.store.registry import WorkerPulse
@@ -42,6 +44,32 @@ async def pay(ctx: Context) -> str:
     assert answer.action == "accept"
     await ctx.report_progress(1, 2, "Paying")
     return f"paid {answer.data.amount}"
+
+
+async def test_a_page_that_a_tool_wrote_is_saved_and_never_opened(
+    settings: Settings, store: TaskStore, chromium: Browser, console: str, tmp_path: Path
+) -> None:
+    """By the link, and by its address alone: nothing of it runs in the console's name."""
+    page_of_a_tool = b"<script>document.title='owned'</script>"
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield page_of_a_tool
+
+    claim = await running(store)
+    await store.reserve(claim)
+    written = await store.files.write(claim.task_id, chunks(), 100, "The file")
+    await store.artifact(claim, Artifact(name="report.html", mime="text/html", **written._asdict()))
+    page = await logged_in(chromium, console, "olga", f"/tasks/{label(claim.task_id)}")
+    link = page.get_by_role("link", name="report.html")
+    async with page.expect_download() as started:
+        await link.click()
+    saved = await started.value
+    await saved.save_as(tmp_path / "saved")
+    assert (saved.suggested_filename, (tmp_path / "saved").read_bytes()) == ("report.html", page_of_a_tool)
+    async with page.expect_download():
+        with pytest.raises(Error, match="Download is starting"):
+            await page.goto(f"{console}{await link.get_attribute('href')}")
+    assert "owned" not in await page.title()
 
 
 async def test_a_question_is_answered_in_one_browser_and_gone_in_the_other_and_the_task_ends_in_both(

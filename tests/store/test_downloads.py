@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import pytest
 
 from mcptasks.console.looks import place
@@ -19,7 +20,7 @@ from mcptasks.operations import Operations
 from mcptasks.settings import Settings
 from mcptasks.store.files import BLOCK
 from mcptasks.store.store import TaskStore
-from tests.support.command import Commands
+from tests.support.command import Commands, environment
 from tests.support.console import browser
 from tests.support.keys import SECRETS
 from tests.support.tasks import ended, running
@@ -197,6 +198,41 @@ async def test_show_writes_an_artifact_to_a_file_or_a_pipe(
     assert (done.code, done.out, target.read_bytes() == LARGE) == (0, "", True)
     assert os.listdir(tmp_path) == ["out.bin"]
     assert (await commands.run("show", claim.task_id, "--artifact", "page.html")).out == PAGE.decode()
+
+
+async def test_what_is_no_file_is_written_to_and_never_replaced(
+    store: TaskStore, commands: Commands, tmp_path: Path
+) -> None:
+    """Root's `--output /dev/null` must not leave a machine without it; a link goes on leading where it led."""
+    claim = await running(store)
+    await wrote(store, claim, "a.csv", b"1,2")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for name in ("pipe", "link"):
+            done = await commands.run("show", claim.task_id, "--artifact", "a.csv", "-o", str(tmp_path / name))
+            assert (done.code, done.err) == (0, "")
+        assert os.read(reader, 10) == b"1,2"
+    finally:
+        os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"1,2"
+
+
+async def test_a_full_disk_is_told_in_a_line(store: TaskStore, settings: Settings) -> None:
+    """Wherever standard output goes."""
+    claim = await running(store)
+    await wrote(store, claim, "large", LARGE)
+    env = {**os.environ, **environment(settings)}
+    for words in (["ps"], ["ps", "--json"], ["show", claim.task_id, "--artifact", "large"]):
+        argv = [sys.executable, "-m", "mcptasks.cli.main", *words]
+        full = os.open("/dev/full", os.O_WRONLY)
+        done = await anyio.run_process(argv, stdout=full, env=env, check=False)
+        os.close(full)
+        said = done.stderr.decode()
+        assert (done.returncode, "No space left on device" in said, "Traceback" in said) == (1, True, False), said
 
 
 async def test_show_writes_the_whole_result_large_or_small(
