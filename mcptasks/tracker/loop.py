@@ -28,6 +28,8 @@ log: Final = logging.getLogger("mcptasks.tracker")
 
 #: Between two attempts while the store is away.
 _STORE_AWAY_S: Final = 1.0
+#: A stop waits so long for the step that is under way.
+_LAST_STEP_S: Final = 2.0
 #: Behind a bug of ours.
 _AGAIN_S: Final = 1.0
 #: A task of a server that has all its slots taken is due again after about this long, the longer the more there are.
@@ -70,6 +72,8 @@ class TrackerLoop:
         try:
             await self._polling()
         finally:
+            with suppress(asyncio.CancelledError):  # once more
+                await asyncio.sleep(0)  # a poll that was never begun could not give its claim back
             running: list[asyncio.Task[Any]] = [*others, *self._polls]
             for task in running:
                 task.cancel()
@@ -88,7 +92,7 @@ class TrackerLoop:
         outage = Outage("Polls")
         while True:
             try:
-                wait_s = await self.step()
+                wait_s = await self._whole_step()
                 outage.back()
             except StoreUnavailable as exc:
                 outage.away(exc)
@@ -102,6 +106,18 @@ class TrackerLoop:
                 await asyncio.wait(self._polls, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED) if full else (
                     await asyncio.sleep(wait_s)
                 )
+
+    async def _whole_step(self) -> float:
+        """A step that a stop does not cut off: what it claims is given back like all else, not left to its lease."""
+        step = asyncio.ensure_future(self.step())
+        try:
+            return await asyncio.shield(step)
+        except asyncio.CancelledError:
+            await asyncio.wait([step], timeout=_LAST_STEP_S)
+            if not step.done() or step.cancelled() or step.exception() is not None:
+                step.cancel()
+                log.warning("What was being claimed runs out by itself")
+            raise
 
     async def step(self) -> float:
         """What is due now and has room is being polled. Returns the seconds after which to look again."""

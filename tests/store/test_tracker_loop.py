@@ -126,6 +126,39 @@ async def _seen(stub: StubServer, method: str, times: int) -> bool:
     return len(stub.asked(method)) >= times
 
 
+@covers("D7")
+@pytest.mark.parametrize("crowded", [False, True])
+async def test_a_tracker_that_is_stopped_while_it_claims_gives_back_what_it_gets(
+    stub: StubServer, settings: Settings, peek: TrackPeek, monkeypatch: pytest.MonkeyPatch, crowded: bool
+) -> None:
+    """Else a deploy leaves up to a hundred tasks for a lease, two minutes, with nobody; so those of a crowded server."""
+    claimed, gate = asyncio.Event(), asyncio.Event()
+    name = "release" if crowded else "claim"
+    real = getattr(TrackStore, name)
+
+    async def slow(store: TrackStore, *args: Any) -> Any:
+        answer = None if crowded else await real(store, *args)
+        claimed.set()
+        await gate.wait()
+        return await real(store, *args) if crowded else answer
+
+    options = {"polls_per_server": 1} if crowded else {}
+    async with tracker_of(stub, settings, options=options) as tracker:
+        tasks = [await tracker.submit("stub", "export") for _ in range(5)]
+        peek.make_due(*(task.task_id for task in tasks))
+        stub.always("tasks/get", stub_faults.silent(60))
+        monkeypatch.setattr(TrackStore, name, slow)
+        run = asyncio.ensure_future(tracker.run())
+        await claimed.wait()
+        run.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        async with asyncio.timeout(10):
+            await asyncio.gather(run, return_exceptions=True)
+    soon = peek.now_ms() + 5_000
+    assert all((peek.due(task.task_id) or 0) <= soon for task in tasks)
+
+
 @covers("D4")
 async def test_no_part_of_a_tracker_ends_for_good_by_one_error(
     stub: StubServer, settings: Settings, peek: TrackPeek, monkeypatch: pytest.MonkeyPatch
