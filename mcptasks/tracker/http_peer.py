@@ -6,6 +6,7 @@ without Retry-After, and reads bodies of any size.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -75,6 +76,7 @@ class HttpPeer(Peer):
         self._url, self._headers, self._body_max, self._auth = url, dict(headers), body_max, auth
         _unlogged.urls.add(str(httpx2.URL(url)))
         self._signed: Mapping[str, str] | None = None
+        self._signing = asyncio.Lock()
         times = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S, read=_STREAM_IDLE_S, pool=None)
         pool = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=_IDLE_S)
         self._http = httpx2.AsyncClient(
@@ -179,14 +181,16 @@ class HttpPeer(Peer):
         content = dumps(message, "The request").encode()
         try:
             for again in (True, False):
+                signature = await self._signature()
                 try:
-                    sent = await self._all_headers(headers)
+                    sent = self._all_headers(signature, headers)
                     async with self._http.stream("POST", self._url, content=content, headers=sent) as response:
                         self._check(response, greeting)
                         yield response
                     return
                 except _Unauthorized:
-                    self._signed = None
+                    if self._signed is signature:  # else it has been renewed since this request went out
+                        self._signed = None
                     if self._auth is None or not again:
                         raise
         except _NOT_SENT as exc:
@@ -199,16 +203,23 @@ class HttpPeer(Peer):
             # Its text may hold the URL, and that a secret.
             raise RemoteUnavailable(f"The connection to server {self.server!r} broke ({type(exc).__name__})") from None
 
-    async def _all_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        if self._auth is not None and self._signed is None:
-            try:
-                self._signed = await self._auth()
-            except Exception as exc:
-                raise RemoteUnavailable(
-                    f"The hook that authenticates at server {self.server!r} failed ({type(exc).__name__})", sent=False
-                ) from exc
+    async def _signature(self) -> Mapping[str, str]:
+        """What the hook gave; it is asked by one request for all. It has half of a request's time."""
+        if self._auth is None:
+            return {}
+        try:
+            async with asyncio.timeout(self._timeout_s / 2), self._signing:
+                if self._signed is None:
+                    self._signed = await self._auth()
+                return self._signed
+        except Exception as exc:
+            raise RemoteUnavailable(
+                f"The hook that authenticates at server {self.server!r} failed ({type(exc).__name__})", sent=False
+            ) from exc
+
+    def _all_headers(self, signature: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
         own = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-        return {**self._headers, **(self._signed or {}), **own, **headers}
+        return {**self._headers, **signature, **own, **headers}
 
     def _check(self, response: httpx2.Response, greeting: Greeting | None) -> None:
         status = response.status_code

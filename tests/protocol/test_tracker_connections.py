@@ -147,6 +147,37 @@ async def test_a_hook_that_fails_costs_the_request_only(stub: StubServer) -> Non
         assert "SECRET" not in str(caught.value) and not stub.log
 
 
+async def test_a_hook_that_hangs_makes_no_doubt_whether_a_call_was_sent(stub: StubServer) -> None:
+    """It was not: the call may be made again, and nobody has to look at the server."""
+
+    async def hangs() -> Mapping[str, str]:
+        await asyncio.sleep(60)
+        return {}
+
+    async with driving(stub, auth=hangs, driver="tasks", timeout="600ms") as driver:
+        calls = [driver.submit("build", {}, key=f"k{n}") for n in range(3)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [each.sent for each in found if isinstance(each, RemoteUnavailable)] == [False] * 3
+    assert not stub.log
+
+
+async def test_many_requests_ask_the_hook_once(stub: StubServer) -> None:
+    """At the beginning, and when all of them are refused at once because the token has expired."""
+    door = Door()
+
+    async def slow() -> Mapping[str, str]:
+        await asyncio.sleep(0.05)
+        return await door()
+
+    async with driving(stub, auth=slow, driver="tasks", max_concurrency=16) as driver:
+        stub.authorization = "Bearer 1"
+        accepted = await asyncio.gather(*(driver.submit("build", {}, key=f"k{n}") for n in range(16)))
+        assert door.calls == 1
+        stub.authorization = "Bearer 2"
+        await asyncio.gather(*(driver.look(each.handle or "") for each in accepted))
+        assert door.calls == 2
+
+
 async def test_a_cancelled_caller_leaves_the_connection_usable(stub: StubServer) -> None:
     """And no connection behind."""
     async with driving(stub, driver="tasks", max_concurrency=1) as driver:

@@ -131,7 +131,7 @@ async def _seen(stub: StubServer, method: str, times: int) -> bool:
 async def test_a_tracker_that_is_stopped_while_it_claims_gives_back_what_it_gets(
     stub: StubServer, settings: Settings, peek: TrackPeek, monkeypatch: pytest.MonkeyPatch, crowded: bool
 ) -> None:
-    """Else a deploy leaves up to a hundred tasks for a lease, two minutes, with nobody; so those of a crowded server."""
+    """Else a deploy leaves up to a hundred tasks for a lease, two minutes, with nobody; so with a crowded server's."""
     claimed, gate = asyncio.Event(), asyncio.Event()
     name = "release" if crowded else "claim"
     real = getattr(TrackStore, name)
