@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from mcptasks.errors import ConfigurationError, StoreUnavailable
 from mcptasks.model import label
@@ -149,19 +149,35 @@ class Poller:
             so_far.failures.append(exc)
 
     async def _answer(self, driver: Driver, handle: str, so_far: _Pass) -> None:
-        answers = so_far.claim.answers
+        answers, loop = so_far.claim.answers, asyncio.get_running_loop()
         if not answers:
             return
+        until = loop.time() + self._options.call_ms / 1000
+        if not await self._answered(driver, handle, answers, so_far) or len(answers) == 1:
+            return
+        # One of them is refused, and perhaps the others with it: each for itself, in the time that is left.
+        so_far.refused.clear()
+        try:
+            async with asyncio.timeout_at(until):
+                for key, answer in answers.items():
+                    await self._answered(driver, handle, {key: answer}, so_far)
+        except TimeoutError:
+            so_far.failures.append(Failure("there was no time for all answers"))
+
+    async def _answered(self, driver: Driver, handle: str, answers: Mapping[str, Any], so_far: _Pass) -> bool:
+        """What became of these answers, delivered together. True: the server refused them."""
         try:
             await self._tell(driver.answer(handle, answers))
-            so_far.answered = list(answers)
+            so_far.answered += answers
         except RemoteGone:
             pass
         except RemoteRefused as exc:
-            so_far.refused = list(answers)
+            so_far.refused += answers
             log.warning("Task %s: its server refuses an answer (%s)", label(so_far.claim.task.task_id), exc.code)
+            return True
         except Failure as exc:
             so_far.failures.append(exc)
+        return False
 
     async def _look(self, driver: Driver, handle: str, so_far: _Pass) -> None:
         try:

@@ -355,6 +355,23 @@ async def test_an_answer_that_the_server_refuses_opens_its_question_again(front:
     assert await front.store.answer(task.task_id, {"k": YES}) == "ANSWERED"
 
 
+async def test_of_several_answers_only_the_one_that_is_refused_is_asked_again(
+    front: Desk, driver: ScriptedDriver
+) -> None:
+    """A server may refuse all for one; a person's good answer is not thrown away with somebody's bad one."""
+    task = await front.submit()
+    asking = Snapshot(status=RemoteStatus.INPUT_REQUIRED, questions=dict.fromkeys(("a", "b", "c"), ASK))
+    driver.says["look"] = [asking, asking]
+    await front.poll(task.task_id)
+    await front.store.answer(task.task_id, dict.fromkeys(("a", "b", "c"), YES))
+    no = RemoteRefused(-32602, "not what I asked")
+    driver.says["answer"] = [no, None, no, RemoteUnavailable("502")]
+    (found,) = await front.poll(task.task_id)
+    together, taken, refused, unsaid = (list(sent) for sent in driver.named("answer"))
+    assert sorted(together) == sorted(taken + refused + unsaid) == ["a", "b", "c"]
+    assert (list(found.questions), list(found.answered), found.failures) == (refused, unsaid, 1)
+
+
 async def test_a_result_that_the_store_takes_late_is_not_lost(
     front: Desk, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
