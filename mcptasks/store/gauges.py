@@ -17,7 +17,7 @@ from mcptasks.store.lists import Counts, ListTransitions
 from mcptasks.store.registry import FRESH_MS, RegistryTransitions, WorkerPulse
 
 _INDEXES: Final = ("unsent", "leases", "expiry")
-#: Tasks that one script looks at: some milliseconds.
+#: Tasks that one script looks at: two milliseconds, or some more for a login that may see its own keys alone.
 _LOOKS: Final = 1_000
 #: A tally serves all who ask within this time ...
 _KEPT_S: Final = 5.0
@@ -103,7 +103,7 @@ class GaugeTransitions(ListTransitions, RegistryTransitions):
         }
 
     async def tally(self) -> Counts:
-        """The unfinished tasks by status, and since when the first has been in it: about 3 us of the store's time each.
+        """The unfinished tasks by status, and since when the first has been in it: about 1.5 us of the store each.
 
         The numbers of one moment, but where more than a thousand tasks are unfinished: of as many moments as it takes
         to look at them, a thousand at a time. Ended ones, and those of a newer mcptasks in a status of its own, are in

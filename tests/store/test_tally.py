@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
 from mcptasks.model import Claim, Status
+from mcptasks.settings import Settings
 from mcptasks.store import gauges, scripts
 from mcptasks.store.lists import Counts
 from mcptasks.store.scripts import Ran
@@ -40,12 +43,31 @@ def long_ago(peek: Peek, task_id: str) -> None:
             peek.raw.zadd(key, {task_id: at_ms})
 
 
+@pytest.fixture(params=["any login", "a login for its own keys", "a star in the prefix"])
+def tallying(
+    request: pytest.FixtureRequest, open_store: OpenStore, peek: Peek, settings: Settings
+) -> Generator[TaskStore]:
+    """Who may not have all statuses at once gets the same numbers, one by one."""
+    match request.param:
+        case "a login for its own keys":
+            own = [f"{settings.prefix}*"]
+            peek.raw.acl_setuser("own", enabled=True, passwords=["+x"], keys=own, channels=own, commands=["+@all"])
+            host = settings.redis_url.removeprefix("redis://")
+            yield open_store(redis_url=f"redis://own:x@{host}")
+            peek.raw.acl_deluser("own")
+        case "a star in the prefix":
+            yield open_store(prefix=f"{settings.prefix}*:")
+        case _:
+            yield open_store()
+
+
 @pytest.mark.parametrize("looks", [2, 1_000])
 async def test_a_tally_has_the_numbers_of_a_count_and_nothing_that_has_ended(
-    store: TaskStore, peek: Peek, monkeypatch: pytest.MonkeyPatch, looks: int
+    tallying: TaskStore, peek: Peek, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     """Overdue tasks in none; also where many are of one millisecond, and more than one script looks at."""
     monkeypatch.setattr(gauges, "_LOOKS", looks)
+    store, peek = tallying, Peek(peek.raw, tallying.settings.prefix)
     for make in (queued, running, parked, running, sleeping, queued, parked, queued, queued):
         await make(store)
     peek.expire((await running(store)).task_id)
@@ -108,6 +130,19 @@ async def test_what_redis_has_dropped_is_forgotten_first(store: TaskStore, peek:
     assert (await store.run_script("tally", store.fleet("ids", "expiry"), args | {"batch": 99}))[0] == "TALLIED"
     assert (await store.run_script("tally", store.fleet("ids", "expiry"), args | {"looks": 1}))[0] == "MORE"
     assert numbers(await store.tally()) == {"queued": 2}
+
+
+async def test_a_task_that_ends_between_two_looks_hides_none_behind_it(store: TaskStore, peek: Peek) -> None:
+    """The place where one script stopped is a task's, which may be gone when the next one goes on."""
+    tasks = [await queued(store) for _ in range(5)]
+    peek.raw.zadd(peek.keys.active, dict.fromkeys(tasks, peek.now_ms()))
+    args = {"after_ms": "", "after_id": "", "looks": 2, "batch": 9, "known": []}
+    first = await store.run_script("tally", store.fleet("ids", "expiry"), args)
+    assert (first[0], first[2][:2], first[4]) == ("MORE", ["queued", "2"], sorted(tasks)[1])
+    await store.cancel(first[4], None, "Ends")
+    place = {"after_ms": first[3], "after_id": first[4], "looks": 9}
+    rest = await store.run_script("tally", store.fleet("ids", "expiry"), args | place)
+    assert (rest[0], rest[2][:2]) == ("TALLIED", ["queued", "3"])
 
 
 async def test_a_status_of_the_future_is_in_no_number(store: TaskStore, peek: Peek) -> None:
