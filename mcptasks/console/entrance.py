@@ -21,6 +21,9 @@ from mcptasks.console.login import OPENID, TOKEN, known_name
 log: Final = logging.getLogger("mcptasks.console")
 
 _CALLBACK: Final = "/login/openid/callback"
+_NEXT: Final = "next"
+#: A session is a cookie, and has 4 KiB for everything.
+_NEXT_MAX: Final = 500
 
 
 class Entrance:
@@ -66,7 +69,8 @@ class Entrance:
         return self._desk.to(request, local(back))
 
     async def to_provider(self, request: Request) -> Response:
-        """The browser goes to the provider."""
+        """The browser goes to the provider; where it was on its way to is in its session meanwhile."""
+        request.session[_NEXT] = local(request.query_params.get("next", ""))[:_NEXT_MAX]
         try:
             return await self._provider.authorize_redirect(request, f"{self._desk.options.url}{_CALLBACK}")
         except (OAuthError, HTTPError) as exc:
@@ -85,9 +89,10 @@ class Entrance:
         if not name:
             log.warning("Somebody whom the OpenID provider let in is no operator")
             return await self._page(request, 403, wrong="You are known, but you are no operator of this fleet.")
+        back = local(str(request.session.get(_NEXT, "")))
         self._desk.login.enter(request, name, OPENID)
         log.info("Operator %r has logged in", name)
-        return self._desk.to(request, "/tasks")
+        return self._desk.to(request, back)
 
     async def leave(self, request: Request) -> Response:
         """Nobody is logged in by this browser any more."""

@@ -44,7 +44,7 @@ async def drawn(fleet: Operations, draw: Draw) -> AsyncGenerator[str]:
                 html = await draw()
             except MCPTasksError:
                 return
-            same = _TIMES.sub("", html)
+            same = news(html)
             if same != last or now_s - sent_s > _AGES_S:
                 last, sent_s = same, now_s
                 yield html
@@ -53,3 +53,8 @@ async def drawn(fleet: Operations, draw: Draw) -> AsyncGenerator[str]:
                 await asyncio.wait_for(stirred.wait(), _TICK_S - _GAP_S)
     finally:
         fleet.leave(stirred.set)
+
+
+def news(html: str) -> str:
+    """The part of the page without what changes by itself, as time goes by."""
+    return _TIMES.sub("", html)

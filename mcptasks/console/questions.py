@@ -13,6 +13,7 @@ from starlette.datastructures import FormData
 from mcptasks.forms import NotThat, choices, fields_of, items_of, kind_of, required_of, value_of, values_of
 from mcptasks.model import Record, label
 from mcptasks.shown import plain, plain_lines, span
+from mcptasks.times import iso
 
 FORM, URL, OTHER = "form", "url", "other"
 _ELICITATION: Final = "elicitation/create"
@@ -67,6 +68,8 @@ class Asked:
     fields: list[Field] = field(default_factory=list[Field])
     #: How long it may still be answered; empty: for as long as the task lives.
     left: str = ""
+    #: The moment of that, in ISO 8601.
+    due: str = ""
     error: str = ""
     raw: str = ""
 
@@ -172,6 +175,7 @@ def _asked(
         url=plain(str(params["url"]), 2_000) if kind == URL else "",
         fields=[] if schema is None else _fields(schema, form, refusal),
         left="" if due is None else span(due - now_ms),
+        due="" if due is None else iso(due),
         error="" if refusal is None else str(refusal),
         raw="" if form is None else str(form.get("raw") or ""),
     )

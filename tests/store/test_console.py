@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from mcptasks.console import live
-from mcptasks.model import Claim, Question, Status, label
+from mcptasks.model import Claim, InputLimit, Question, Status, label
 from mcptasks.operations import Operations
 from mcptasks.policy import Policy
 from mcptasks.settings import Settings
@@ -313,6 +313,24 @@ async def test_the_living_part_is_drawn_again_when_something_changes_and_sent_if
             assert (await anext(stream)).endswith("completed")
         assert drawings < 20
         await stream.aclose()
+
+
+async def test_time_that_passes_is_no_news(store: TaskStore, settings: Settings, peek: Peek) -> None:
+    """A page in which only ages and what is left have changed is not sent again: each tick would be a whole page."""
+    claim = await asked(store, replace(question("q"), limit=InputLimit(ms=86_400_000, failure=None)))
+    async with browser(settings) as page:
+        where = await at_work(settings, page, claim)
+        for path in (where, "/inbox"):
+            parts = list[str]()
+            for _ in range(2):
+                text = (await page.open(path)).text
+                assert "Time is up in" in text
+                parts.append(live.news(text.partition('id="live"')[2]))
+                # As if it were a while later.
+                limits = [name for name in peek.raw.hkeys(peek.keys.task(claim.task_id)) if str(name).startswith("d:")]
+                assert limits
+                peek.raw.hset(peek.keys.task(claim.task_id), limits[0], f"{await store.now_ms() + 3_600_000} cancel")
+            assert parts[0] == parts[1], path
 
 
 async def test_who_listens_hears_of_every_task(store: TaskStore, settings: Settings) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from html import unescape
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx2
 import pytest
@@ -84,7 +85,7 @@ async def provider(anyio_backend: str) -> AsyncGenerator[Provider]:
 
 @asynccontextmanager
 async def came_back(
-    settings: Settings, provider: Provider, **options: Any
+    settings: Settings, provider: Provider, on_the_way: str = "", **options: Any
 ) -> AsyncGenerator[tuple[Browser, httpx2.Response]]:
     """A browser that was at the provider and came back, and what it got."""
     ways: dict[str, Any] = {
@@ -98,7 +99,10 @@ async def came_back(
         assert "Log in with OpenID" in (await page.open("/tasks")).text
         leaves = await page.send("/login/openid", {}, follow=False)
         assert leaves.status_code == 405, "only a link leads there"
-        sent = await page.leave("/login/openid")
+        # As the log-in page links to it.
+        text = (await page.open(f"/login?next={quote(on_the_way)}")).text
+        link = text.partition('href="/login/openid')[2].partition('"')[0]
+        sent = await page.leave(f"/login/openid{unescape(link)}")
         asked = parse_qs(urlsplit(sent.headers["location"]).query)
         assert sent.headers["location"].startswith(f"{provider.url}/authorize?")
         assert asked["code_challenge_method"] == ["S256"] and asked["client_id"] == [CLIENT]
@@ -113,6 +117,21 @@ async def test_an_operator_comes_in_by_the_providers_word(settings: Settings, pr
         assert (answer.status_code, answer.headers["location"]) == (303, "/tasks")
         text = (await page.open("/tasks")).text
         assert "olga@example.com" in text and SECRET not in text
+
+
+@pytest.mark.parametrize(
+    ("way", "lands"),
+    [("/tasks/abcd?x=1", "/tasks/abcd?x=1"), ("//evil.example", "/tasks"), ("/" + "x" * 900, "/xxx")],
+    ids=["ours", "theirs", "long"],
+)
+async def test_who_was_on_the_way_to_a_page_lands_there(
+    settings: Settings, provider: Provider, way: str, lands: str
+) -> None:
+    """And on no other site."""
+    provider.claims = {"email": "olga@example.com", "email_verified": True}
+    async with came_back(settings, provider, on_the_way=way) as (_, answer):
+        assert answer.status_code == 303 and answer.headers["location"].startswith(lands)
+        assert len(answer.headers["location"]) <= 500
 
 
 @pytest.mark.parametrize(
