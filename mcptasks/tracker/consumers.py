@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from inspect import isawaitable
 from typing import Any, Final, Protocol
 
+from mcptasks.tracker.errors import Refused
 from mcptasks.tracker.model import Delivery, Event, Tracked
 
 #: What a consumer's name may be: it stands in names of keys and fields.
@@ -35,8 +37,15 @@ class Function:
         self._function = function
 
     async def deliver(self, delivery: Delivery) -> None:
-        """The function has returned."""
-        await self._function(delivery.event, delivery.task)
+        """The function has returned.
+
+        Raises:
+            Refused: it is a plain one, which a loop must not wait for; it was called.
+        """
+        said: object = self._function(delivery.event, delivery.task)
+        if not isawaitable(said):
+            raise Refused("it is no async function")
+        await said
 
 
 class CeleryTask:

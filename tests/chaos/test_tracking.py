@@ -217,7 +217,9 @@ def account(told: Path, remote: Remote, peek: TrackPeek, seed: int) -> None:
     assert [found for found in ends.values() if len(found) != 1] == [], seed
     finished = done(told)
     kinds = Counter(line["kind"] for line in lines(told))
-    assert set(finished) == {f"job {n}" for n in range(TASKS)}, (seed, kinds)
+    records = [peek.fields(line["task_id"]) for line in lines(told) if line["kind"] != "completed"]
+    why = [(found.get("reason"), found.get("msg"), found.get("failure")) for found in records]
+    assert set(finished) == {f"job {n}" for n in range(TASKS)}, (seed, kinds, why)
     assert set(ends) == set(finished.values()), (seed, kinds)
     records = list(peek.raw.scan_iter(f"{peek.keys.prefix}task:{{*}}", count=1_000))
     assert {peek.raw.hget(record, "status") for record in records} == {"completed"}, seed

@@ -288,7 +288,7 @@ async def test_a_program_that_hangs_or_does_not_start_is_unavailable() -> None:
 
 async def test_a_line_over_the_limit_costs_its_own_call_alone() -> None:
     """The program goes on, and so do those who wait beside it; one that never ends its line is not waited for."""
-    async with Servers(program(timeout="3s", body_max=4_096), environment={"WORD": "pid "}) as servers:
+    async with Servers(program(timeout="5s", body_max=4_096), environment={"WORD": "pid "}) as servers:
         driver = servers.driver("local")
         found = await asyncio.gather(
             *(driver.submit(tool, {}, key="k") for tool in ("echo", "long", "nan", "echo")), return_exceptions=True

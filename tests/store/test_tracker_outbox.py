@@ -169,6 +169,17 @@ async def test_a_consumer_that_is_cancelled_from_within_has_failed(front: Desk) 
     assert (letter.attempts, letter.why) == (5, "CancelledError")
 
 
+async def test_a_function_that_is_not_async_says_so_among_the_dead_letters(front: Desk) -> None:
+    """It was called, and is not called again: a mistake in the code, to be mended before a replay."""
+    (task_id,) = await ended(front)
+    told: list[Event] = []
+    plain: Any = lambda event, task: told.append(event)  # noqa: E731 - a def without async, in short
+    await front.deliver("hook", Function(plain))
+    (letter,) = await front.store.dead()
+    assert (letter.attempts, letter.why) == (1, "it is no async function")
+    assert [event.task_id for event in told] == [task_id]
+
+
 async def test_as_many_deliveries_run_as_may_and_the_next_begins_when_one_ends(
     settings: Settings, raw: redis.Redis
 ) -> None:
@@ -226,9 +237,13 @@ async def test_a_celery_task_is_sent_names_and_no_payloads(front: Desk) -> None:
     assert (event["task_id"], event["kind"]) == (task_id, "completed")
 
 
-async def test_a_broker_that_hangs_holds_its_own_news_alone(front: Desk) -> None:
+async def test_a_broker_that_hangs_holds_its_own_news_alone(settings: Settings, raw: redis.Redis) -> None:
     """Names are resolved meanwhile, of servers and webhooks; and the news come again."""
-    task_ids = await ended(front, 40)
+    async with desk(settings, raw, OneDriver(ScriptedDriver()), delivery_ms=2_000) as front:
+        await _hangs_alone(front, await ended(front, 40))
+
+
+async def _hangs_alone(front: Desk, task_ids: list[str]) -> None:
     broker = threading.Event()
 
     class App:

@@ -94,9 +94,10 @@ async def test_a_subscription_that_tells_what_is_known_makes_nothing_due(
 
 @covers("D04")
 async def test_messages_alone_make_a_task_due_now_and_then_and_a_question_at_once(
-    front: Desk, driver: ScriptedDriver, nudged: list[str]
+    front: Desk, driver: ScriptedDriver, nudged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that tells its progress twenty times a second is not polled as often."""
+    monkeypatch.setattr(pushes, "_MESSAGE_S", 3_600.0)
     task = await front.submit()
     handle = task.handle or ""
     told = [(handle, Snapshot(status=RemoteStatus.WORKING, message=f"{n} %")) for n in range(50)]

@@ -63,6 +63,8 @@ local function forget_tracked(prefix, task_id)
   forget_task(prefix, task_id)
   for _, name in ipairs(redis.call('ZRANGE', prefix .. 'consumers', 0, -1)) do
     redis.call('ZREM', prefix .. 'dead', task_id .. ' ' .. name)
+    -- Where no worker has that consumer nobody else takes it out.
+    redis.call('ZREM', prefix .. 'outbox:' .. name, task_id)
   end
 end
 
