@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -24,6 +25,8 @@ from mcptasks.times import Duration, duration_ms
 ENDS: Final = tuple(status for status in Status if status.terminal)
 #: Between two looks at what is left.
 _LOOK_S: Final = 0.1
+#: And so many times as long as the look took: a long list is read by those who still work on it.
+_PAUSE: Final = 4
 
 
 class Operations(Scope):
@@ -264,10 +267,17 @@ class Operations(Scope):
                 signalled += outcome in ("CANCELLED", "REQUESTED")
         return signalled
 
-    async def drained(self) -> None:
-        """Returns when every admitted task has ended, its last write included. The time-out is the caller's."""
-        while await self._store.active():  # noqa: ASYNC110 - the event is in another process
-            await asyncio.sleep(_LOOK_S)
+    async def drained(self, tell: Callable[[int], object] = lambda _: None) -> None:
+        """Returns when every admitted task has ended, its last write included. The time-out is the caller's.
+
+        `tell` hears how many are left, ten times a second, or more seldom where there are very many.
+        """
+        while True:
+            began_s = time.monotonic()
+            if not (left := await self._store.active()):
+                return
+            tell(len(left))
+            await asyncio.sleep(max(_LOOK_S, _PAUSE * (time.monotonic() - began_s)))
 
 
 def _full(name: str, answer: Refused) -> str:

@@ -74,7 +74,7 @@ def _by_options(question: Mapping[str, Any], accept: list[str] | None, text: str
     if text is not None:
         try:
             return json.loads(sys.stdin.read() if text == "-" else text)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise typer.BadParameter(f"--json is no JSON: {exc}") from None
     if not accept:
         return {"action": action}

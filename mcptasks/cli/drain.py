@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.status import Status
 
 from mcptasks.cli.operating import on_fleet
 from mcptasks.errors import MCPTasksError
@@ -15,8 +14,6 @@ from mcptasks.model import label
 from mcptasks.operations import Operations
 from mcptasks.times import duration_ms
 
-#: Between two looks at what is left, for the line that shows it.
-_SHOW_S: Final = 0.5
 #: How many of the unfinished a time-out names.
 _NAMED: Final = 10
 
@@ -47,20 +44,11 @@ async def _drain(fleet: Operations, timeout_ms: int | None, cancel: bool, reason
     if cancel:
         console.print(f"{await fleet.cancel_all(reason)} tasks told to stop")
     with console.status("") as line:
-        showing = asyncio.create_task(_show(fleet, line))
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await fleet.drained()
+                await fleet.drained(lambda left: line.update(f"{left:,} unfinished"))
         except TimeoutError:
             raise NotDrained(_left(await fleet.active())) from None
-        finally:
-            showing.cancel()
-
-
-async def _show(fleet: Operations, line: Status) -> None:
-    while True:
-        line.update(f"{len(await fleet.active())} unfinished")
-        await asyncio.sleep(_SHOW_S)
 
 
 def _left(active: list[str]) -> str:

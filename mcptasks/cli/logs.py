@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -63,8 +63,7 @@ async def _follow(fleet: Operations, task: str, interval: float, as_json: bool) 
             if not away:
                 typer.echo(f"{exc} Waiting for it.", err=True)
             entries, away = [], True
-        fresh = [entry for entry in entries if entry.what != "omitted" and _mark(entry) not in told]
-        told |= {_mark(entry) for entry in fresh}
+        fresh, told = _fresh(entries, told)
         if as_json:
             for entry in fresh:
                 typer.echo(json.dumps(_as_json(entry)))
@@ -73,6 +72,13 @@ async def _follow(fleet: Operations, task: str, interval: float, as_json: bool) 
         if any(entry.what == "end" for entry in entries):
             return
         await asyncio.sleep(interval)
+
+
+def _fresh(entries: Sequence[Entry], told: set[str]) -> tuple[list[Entry], set[str]]:
+    """What was not told yet, and what is told by then: of what is there, because what has left never comes back."""
+    marked = [(_mark(entry), entry) for entry in entries if entry.what != "omitted"]
+    # A store that is away shows nothing, and takes nothing back.
+    return [entry for mark, entry in marked if mark not in told], {mark for mark, _ in marked} or told
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:

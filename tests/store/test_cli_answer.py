@@ -117,8 +117,9 @@ async def test_what_asks_nothing_cannot_be_answered_and_nobody_is_no_person(
     claim = await asked(store, form())
     mute = await commands.run("answer", claim.task_id)
     assert (mute.code, "no terminal to ask in" in mute.said) == (2, True)
-    nonsense = await commands.run("answer", claim.task_id, "--json", "{")
-    assert (nonsense.code, "--json is no JSON" in nonsense.said) == (2, True)
+    for text in ("{", "[" * 100_000):
+        nonsense = await commands.run("answer", claim.task_id, "--json", text)
+        assert (nonsense.code, "--json is no JSON" in nonsense.said) == (2, True)
     assert await answers(store, claim) == {}
 
 
