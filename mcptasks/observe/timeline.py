@@ -8,6 +8,7 @@ together.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, Self, cast
@@ -15,6 +16,9 @@ from typing import Any, Final, Protocol, Self, cast
 from mcptasks.actors import read_actor
 from mcptasks.model import Record
 from mcptasks.times import iso, moment
+
+#: What a tool says, and how much of it found no room: written in the order in which it was said.
+_SAID: Final = ("log", "note", "omitted")
 
 
 class Noted(Protocol):
@@ -97,13 +101,27 @@ def timeline_of(record: Record, noted: Sequence[Noted], labels: Mapping[str, str
     if not noted and record.started_ms is not None:
         ran = _claim((str(record.token), str(record.attempt)), record.ran_on or "", {})
         entries.append(Entry(at_ms=record.started_ms, what="claim", about=ran))
-    entries += (Entry(at_ms=one.at_ms, what=one.what, about=_about(one, labels)) for one in noted)
+    for at_ms, one in zip(_moments(noted), noted, strict=True):
+        entries.append(Entry(at_ms=at_ms, what=one.what, about=_about(one, labels)))
     if record.status.terminal:
         message = {"message": record.status_message} if record.status_message else {}
         end = {"status": str(record.status), "reason": str(record.reason), **message}
         entries.append(Entry(at_ms=record.updated_ms, what="end", about=end))
     # What a tool says is written a little later than it was said.
     return Timeline(tuple(sorted(entries, key=lambda entry: entry.at_ms)))
+
+
+def _moments(noted: Sequence[Noted]) -> list[int]:
+    """When each of them happened. What a tool says keeps its order.
+
+    Its moment is too late by as long as its write was under way, so it was said no later than what was said after it.
+    """
+    moments, next_said = list[int](), sys.maxsize
+    for one in reversed(noted):
+        said = one.what in _SAID
+        moments.append(min(one.at_ms, next_said) if said else one.at_ms)
+        next_said = moments[-1] if said else next_said
+    return moments[::-1]
 
 
 # ------------------------------------------------------------------------------------------------ what goes with a word

@@ -217,6 +217,35 @@ async def test_a_tool_that_says_more_than_there_is_room_for_loses_the_middle(set
     assert found.omitted + len(said) == 2_001
 
 
+@covers("W6")
+async def test_what_a_tool_says_keeps_its_order_when_a_write_is_slow(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment is told from how long ago it was when the write set out."""
+    note, slow, over = TaskStore.note, asyncio.Event(), asyncio.Event()
+
+    async def slowly(store: TaskStore, *given: Any) -> Any:
+        if not slow.is_set():
+            slow.set()
+            await over.wait()
+        return await note(store, *given)
+
+    monkeypatch.setattr(TaskStore, "note", slowly)
+
+    async def tool() -> str:
+        await mcptasks.note("first")
+        await slow.wait()
+        await mcptasks.note("second")
+        await asyncio.sleep(0.05)  # how much later the first one's write comes
+        over.set()
+        return "done"
+
+    async with ended(settings, tool) as (_, client, task_id):
+        found = await timeline(client, task_id)
+    assert texts(found) == ["first", "second"]
+    assert [entry.at_ms for entry in found] == sorted(entry.at_ms for entry in found)
+
+
 # ------------------------------------------------------------------------------------------------ the store's part
 
 

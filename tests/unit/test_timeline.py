@@ -29,7 +29,7 @@ NOTED: Final = [
     Noted(at_ms=6_200, what="retry", words=("1", "500"), text="Busy"),
     Noted(at_ms=6_300, what="defer", words=("1", "500"), text="Waits"),
     Noted(at_ms=6_400, what="release"),
-    Noted(at_ms=6_500, what="extend", words=("tool", "90000")),
+    Noted(at_ms=6_590, what="extend", words=("tool", "90000")),
     Noted(at_ms=6_600, what="log", text='{"level":"info","text":"x"}'),
     Noted(at_ms=6_550, what="note", text='{"text":"x","data":[1]}'),
     Noted(at_ms=6_700, what="cancel", words=("operator",), text="Moving house"),
@@ -49,7 +49,7 @@ def record(status: Status = Status.CANCELLED, **more: Any) -> Record:
 
 @covers("W6")
 def test_record_and_entries_become_one_timeline_in_the_order_of_time() -> None:
-    """What was said a little before it was written stands where it was said."""
+    """What was said a little before it was written stands where it was said, in the order in which it was said."""
     found = timeline_of(record(), NOTED, {"r1-2": "the question 'Sure?'"})
     assert [entry.at_ms for entry in found] == sorted(entry.at_ms for entry in found)
     assert len(found) == len(NOTED) + 2 and (found.entries[0].what, found.entries[-1].what) == ("create", "end")
@@ -62,7 +62,7 @@ def test_record_and_entries_become_one_timeline_in_the_order_of_time() -> None:
         {"key": "roots-1", "method": "roots/list"},
         {"key": "r1-2", "method": "elicitation/create", "label": "the question 'Sure?'"},
     ]
-    assert [what for what, _ in about[15:19]] == ["extend", "note", "log", "cancel"]
+    assert [what for what, _ in about[15:19]] == ["log", "note", "extend", "cancel"]
     assert about[8] == ("artifact", {"name": "a b.csv", "size": 11}) and about[6][1] == {"run": 2, "attempt": 1}
     assert about[19] == ("cancel", {"by": "operator", "operator": "olga o'hara", "why": "Moving house"})
     assert about[20] == ("retried", {"as": "HaNMe1Ys", "by": "operator", "operator": "olga"})
