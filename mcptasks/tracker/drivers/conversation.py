@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcptasks.errors import MCPTasksError
+from mcptasks.settings import MIB
 from mcptasks.tracker.drivers.sessions import session_of, task_of
 from mcptasks.tracker.peer import Peer
 from mcptasks.tracker.remote import RemoteUnavailable
@@ -19,6 +20,8 @@ from mcptasks.tracker.remote import RemoteUnavailable
 _HEAR_S: Final = 3.0
 #: Streams that one process keeps open at one server; of further tasks the questions come later.
 _STREAMS: Final = 50
+#: Bytes of one task's questions, by far more than can be stored: a server that asks without end is not listened to.
+_HEARD_MAX: Final = 1 * MIB
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Conversations:
         return talk
 
     async def _listen(self, handle: str, talk: _Conversation) -> None:
+        heard = 0
         try:
             params, session = {"taskId": task_of(handle)}, session_of(handle)
             async with aclosing(self._peer.stream("tasks/result", params, session=session)) as messages:
@@ -101,6 +105,9 @@ class Conversations:
                         request = {"method": message["method"], "params": _plain(params)}
                         talk.asked[_key(message["id"], request)] = (message["id"], request)
                         talk.news.set()
+                        heard += len(json.dumps(request))
+                        if heard > _HEARD_MAX:
+                            return  # what it has asked is too much to be stored, and ends its task
         except MCPTasksError:
             pass  # the next look sees what there is to see, and opens another stream
         finally:
