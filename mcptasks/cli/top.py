@@ -163,7 +163,7 @@ def _workers(look: Look) -> Table | Text:
     ):
         grid.add_column(name, no_wrap=not cuts)
     for name, pulse in sorted(look.workers.items()):
-        troubles = [f"deaf for {span(pulse.deaf_ms)}"] if pulse.deaf_ms else []
+        troubles = [f"deaf for {span(pulse.deaf_ms)}"] if pulse.deaf else []
         troubles += [f"{count} stuck in {plain(tool, 40)}" for tool, count in pulse.stuck.items()]
         troubles += [f"held by {plain(pulse.held_by, 40)}"] if pulse.held_by else []
         busy = f"{pulse.active} of {pulse.slots}"

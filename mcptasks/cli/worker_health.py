@@ -8,9 +8,8 @@ import socket
 import typer
 
 from mcptasks.errors import MCPTasksError
-from mcptasks.fleet.pulse import DEAF_MS
 from mcptasks.settings import Settings
-from mcptasks.store.registry import FRESH_MS, WorkerPulse
+from mcptasks.store.registry import DEAF_MS, FRESH_MS, WorkerPulse
 from mcptasks.store.store import TaskStore
 
 

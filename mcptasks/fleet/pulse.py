@@ -29,8 +29,6 @@ from mcptasks.store.store import TaskStore
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
-#: Silence of this length, with messages waiting and slots free, is deafness. BRPOP answers within a second.
-DEAF_MS: Final = 15_000
 _EVERY_S: Final = 2.0
 
 

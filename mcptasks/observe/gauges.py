@@ -68,7 +68,7 @@ class StoreGauges(Collector):
         yield _gauge(
             "deaf_workers",
             "Those that have free slots and take none of the messages that wait.",
-            sum(pulse.deaf_ms > 0 for pulse in seen.workers.values()),
+            sum(pulse.deaf for pulse in seen.workers.values()),
         )
         yield _gauge(
             "tracked_due_late_seconds", "How overdue the first poll of a tracked task is.", seen.tracked_late_ms / 1000

@@ -23,6 +23,6 @@ def waits_for(task: Record, workers: Mapping[str, WorkerPulse]) -> str | None:
         return f"a worker that serves queue {task.queue!r}: none of {len(workers)} does"
     if all(pulse.active >= pulse.slots for pulse in theirs):
         return f"a free slot: all {sum(pulse.slots for pulse in theirs)} that serve its queue are busy"
-    if deaf := [name for name, pulse in workers.items() if pulse in theirs and pulse.deaf_ms]:
+    if deaf := [name for name, pulse in workers.items() if pulse in theirs and pulse.deaf]:
         return f"a worker that takes messages: {', '.join(sorted(deaf))} takes none"
     return None

@@ -15,6 +15,9 @@ _KEPT_S: Final = 86_400
 #: An entry older than this is of a worker that does not live any more.
 FRESH_MS: Final = 15_000
 
+#: Silence of this length, with messages waiting and slots free, is deafness. BRPOP answers within a second.
+DEAF_MS: Final = 15_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPulse:
@@ -40,6 +43,11 @@ class WorkerPulse:
     artifacts: str = ""
     #: Those it takes messages from; empty: it does not say.
     queues: tuple[str, ...] = ()
+
+    @property
+    def deaf(self) -> bool:
+        """It does not hear its queues. A silence of a moment is none: its next message may be on the way."""
+        return self.deaf_ms >= DEAF_MS
 
 
 def read_pulse(entry: Mapping[str, Any]) -> WorkerPulse:

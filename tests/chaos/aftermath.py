@@ -11,9 +11,8 @@ from typing import Any, Final, cast
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from mcptasks.fleet.pulse import DEAF_MS
 from mcptasks.store.keys import Keys
-from mcptasks.store.registry import FRESH_MS
+from mcptasks.store.registry import DEAF_MS, FRESH_MS
 from tests.chaos.audit import Check
 from tests.chaos.faults import QUEUE
 from tests.chaos.herd import PREFIX, Herd

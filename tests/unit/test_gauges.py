@@ -7,9 +7,12 @@ from typing import Any, Final
 
 import pytest
 
+from mcptasks.model import Status
 from mcptasks.observe import gauges
 from mcptasks.observe.gauges import StoreGauges, WorkerGauges
 from mcptasks.settings import Settings
+from mcptasks.store.gauges import Levels
+from mcptasks.store.lists import Counts
 from mcptasks.store.registry import WorkerPulse
 
 PULSE: Final = WorkerPulse(at_ms=1, host="h", pid=2, slots=4, active=1, received=9, waiting=3, deaf_ms=7)
@@ -64,3 +67,23 @@ def test_a_worker_that_says_nothing_new_is_not_told_of_as_if_it_did(monkeypatch:
     said.append(replace(PULSE, at_ms=2))
     told.append(len(list(worker.collect())))
     assert told == [5, 5, 5, 0, 5]
+
+
+def test_a_worker_that_was_silent_for_a_moment_is_not_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next message may be on the way; after fifteen seconds somebody is woken."""
+    seen = Levels(
+        now_ms=2,
+        counts=Counts(dict.fromkeys(Status, 0), {}, 0),
+        unsent=0,
+        late_ms={},
+        admission_open=True,
+        workers={"a": replace(PULSE, deaf_ms=2_000), "b": replace(PULSE, deaf_ms=20_000)},
+        tracked=0,
+        tracked_late_ms=0,
+        dead_letters=0,
+        outboxes={},
+    )
+    store = StoreGauges(Settings())
+    monkeypatch.setattr(store, "_look", lambda: seen)
+    found = {family.name: family.samples[0].value for family in store.collect() if family.samples}
+    assert (found["mcptasks_workers"], found["mcptasks_deaf_workers"]) == (2, 1)

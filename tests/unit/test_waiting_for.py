@@ -53,9 +53,10 @@ def queued(**changed: Any) -> Record:
         ({}, "a worker: none is heard of"),
         ({"a": worker(queues=("gpu",)), "b": worker(queues=("cpu", "x"))}, "queue 'mcptasks': none of 2 does"),
         ({"a": worker(active=4), "b": worker(active=2, slots=2), "c": worker(queues=("gpu",))}, "all 6 that serve"),
-        ({"a": worker(deaf_ms=5), "b": worker(active=4)}, "takes messages: a takes none"),
+        ({"a": worker(deaf_ms=20_000), "b": worker(active=4)}, "takes messages: a takes none"),
+        ({"a": worker(deaf_ms=2_000)}, None),
         ({"a": worker(queues=("gpu",)), "old": worker(queues=())}, None),
-        ({"a": worker(), "b": worker(queues=("gpu",), deaf_ms=7)}, None),
+        ({"a": worker(), "b": worker(queues=("gpu",), deaf_ms=20_000)}, None),
     ],
 )
 def test_a_queued_task_waits_for_what_is_missing(workers: dict[str, WorkerPulse], why: str | None) -> None:
