@@ -8,6 +8,8 @@ from collections.abc import Generator
 
 import pytest
 import redis
+from hypothesis import HealthCheck
+from hypothesis import settings as property_tests
 
 from mcptasks.cli.embedded import EmbeddedValkey
 from mcptasks.settings import Settings
@@ -15,6 +17,12 @@ from mcptasks.settings import Settings
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and every process they start with them; the
 # tests that press it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Property tests have the same examples every time, and no clock that a busy machine could break.
+property_tests.register_profile(
+    "unhurried", deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+property_tests.load_profile("unhurried")
 
 #: The broker's own bookkeeping lives as long as its queues; it is Celery's, and bounded by their number.
 _BROKERS = ("_kombu.binding", "unacked")

@@ -52,7 +52,6 @@ from tests.support.moves import (
     TryLater,
     Vanish,
 )
-from tests.support.properties import UNHURRIED
 from tests.support.scenes import SCENES, TRANSITIONS
 from tests.support.sight import differences, look
 from tests.support.tasks import TERMINAL
@@ -380,7 +379,7 @@ class TaskMachine(RuleBasedStateMachine):
 
 def walk(url: str, examples: int, steps: int) -> None:
     """So many tasks' lives were walked through, always the same ones."""
-    profile = hypothesis_settings(UNHURRIED, max_examples=examples, stateful_step_count=steps)
+    profile = hypothesis_settings(max_examples=examples, stateful_step_count=steps)
     run_state_machine_as_test(cast("Any", lambda: TaskMachine(url)), settings=profile)
 
 

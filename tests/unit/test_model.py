@@ -23,7 +23,6 @@ from mcptasks.model import (
 )
 from mcptasks.times import Duration, duration_ms, iso
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 # ------------------------------------------------------------------------------------------------ durations
 
@@ -108,7 +107,6 @@ def test_a_message_is_named_after_its_task_and_run_without_the_secret() -> None:
 
 
 @covers("P11")
-@UNHURRIED
 @given(st.integers(min_value=0, max_value=7_258_118_399_999))
 def test_a_time_is_iso_8601_in_utc_and_loses_no_millisecond(ms: int) -> None:
     """SEP-2663: ISO 8601; F10: always with its zone."""

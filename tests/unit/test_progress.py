@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from mcptasks.progress import Progress
 from mcptasks.runtime.progress import Pace
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -112,7 +111,6 @@ def test_what_cannot_be_estimated_has_no_estimate(progress: Progress) -> None:
 
 
 @covers("R4")
-@UNHURRIED
 @given(NUMBER, NUMBER | st.none(), st.text(max_size=9) | st.none(), NUMBER | st.none())
 @example(1e308, 1e308, None, 1e-308)
 @example(-1e308, 1e308, None, 1e-308)

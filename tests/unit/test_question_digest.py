@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from mcptasks.runtime.replay import digest
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 ASK: Final = "elicitation/create"
 PARAMS: Final = st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=4)
 
 
-@UNHURRIED
 @given(PARAMS, st.randoms(use_true_random=False))
 def test_the_digest_does_not_see_the_order_of_members_or_the_requests_metadata(
     params: dict[str, Any], chance: random.Random
@@ -28,7 +26,6 @@ def test_the_digest_does_not_see_the_order_of_members_or_the_requests_metadata(
     assert digest(ASK, {**params, "_meta": {"progressToken": 1}}) == digest(ASK, shuffled)
 
 
-@UNHURRIED
 @given(st.lists(st.tuples(st.sampled_from([ASK, "roots/list"]), PARAMS), unique_by=repr, max_size=20))
 def test_different_questions_have_different_digests(questions: list[tuple[str, dict[str, Any]]]) -> None:
     """N8: the store tells by it whether a key is asked with another text."""

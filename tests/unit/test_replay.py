@@ -14,7 +14,6 @@ from mcptasks.model import Guard, Journal
 from mcptasks.runtime.lanes import Lane, lane
 from mcptasks.runtime.replay import Replay
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 ASK = "elicitation/create"
 
@@ -169,7 +168,6 @@ def test_a_step_that_is_used_twice_in_a_pass_is_two_steps() -> None:
     assert other.step("charge") == "charge#1"
 
 
-@UNHURRIED
 @given(st.lists(st.tuples(st.sampled_from(["", "g1.0", "g1.1.sab", "g1"]), st.text("@#1.gas", max_size=6)), max_size=6))
 def test_no_two_steps_have_one_name_whatever_their_keys(uses: list[tuple[str, str]]) -> None:
     """Keys come from tools, and may look like anything."""

@@ -13,7 +13,6 @@ from mcptasks import exponential, fixed
 from mcptasks.errors import ConfigurationError
 from mcptasks.policy import make_policy
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 
 @covers("N4")
@@ -65,7 +64,6 @@ def test_exponential_grows_by_its_factor_up_to_the_longest(delays: list[float], 
     assert make_policy(retry=delays).retry_ms == ms
 
 
-@UNHURRIED
 @given(st.floats(0.001, 3_600), st.integers(0, 2_000), st.floats(1, 10), st.floats(1, 86_400))
 def test_no_delay_is_over_the_longest_and_none_goes_back(
     first: float, times: int, factor: float, longest: float

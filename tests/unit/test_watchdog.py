@@ -14,7 +14,6 @@ from mcptasks.runtime.outcome import Cancelled, Failed, Interrupted, Superseded
 from mcptasks.runtime.stopping import stopped
 from mcptasks.runtime.watchdog import Decision, Do, Limits, Marks, Stop, decide
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 #: Of every run in the table.
 POLICY: Final = Policy(time_limit_ms=10_000, idle_limit_ms=4_000, cancel_grace_ms=2_000)
@@ -285,7 +284,6 @@ MARKS = st.builds(
 
 
 @covers("W4")
-@UNHURRIED
 @given(st.floats(0, 30), MARKS)
 def test_a_decision_stands_until_something_happens_or_its_time_comes(now_s: float, marks: Marks) -> None:
     """The loop may sleep until then, and looking twice is looking once."""

@@ -16,7 +16,6 @@ from mcptasks.model import Question, Record, Status
 from mcptasks.progress import Progress
 from mcptasks.strict_json import MAX_DEPTH, clean, dumps
 from tests.requirements import covers
-from tests.support.properties import UNHURRIED
 
 # ------------------------------------------------------------------------------------------------ JSON
 
@@ -37,7 +36,6 @@ def nested(depth: int) -> Any:
 
 
 @covers("F05")
-@UNHURRIED
 @given(JSON)
 def test_json_comes_back_as_it_was(value: Any) -> None:
     """F05: types, digits and the sign of nought."""
@@ -47,7 +45,6 @@ def test_json_comes_back_as_it_was(value: Any) -> None:
 
 
 @covers("F03")
-@UNHURRIED
 @given(SURROGATES)
 def test_lone_surrogates_have_a_spelling(value: str) -> None:
     """F03: what UTF-8 cannot carry, an escape can."""
@@ -94,7 +91,6 @@ def test_a_list_that_holds_itself_is_refused() -> None:
 
 
 @covers("F03")
-@UNHURRIED
 @given(st.recursive(SURROGATES | st.integers(), lambda c: st.lists(c) | st.dictionaries(SURROGATES, c), max_leaves=10))
 def test_a_clean_value_is_valid_utf_8_and_otherwise_the_same(value: Any) -> None:
     """F03: one bad character costs one character."""
