@@ -9,13 +9,13 @@ from typing import Final
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import label
 from mcptasks.observe.logs import about
+from mcptasks.observe.trouble import Trouble
 from mcptasks.strict_json import clean
 from mcptasks.tracker.consumers import Consumer
 from mcptasks.tracker.errors import Refused, Unhandled
 from mcptasks.tracker.intervals import after_refusal
 from mcptasks.tracker.model import Delivery
 from mcptasks.tracker.options import TrackOptions
-from mcptasks.tracker.outage import Outage
 from mcptasks.tracker.questions import Questions
 from mcptasks.tracker.stopping import told_to_stop
 from mcptasks.tracker.store.store import TrackStore
@@ -44,14 +44,14 @@ class Deliverer:
 
     async def run(self) -> None:
         """Delivers until it is cancelled; what is under way then comes again, with its event id."""
-        outage = Outage(f"News for {self.name}")
+        trouble = Trouble(log, f"News for {self.name} wait for the store")
         try:
             while True:
                 try:
                     wait_s = await self.step()
-                    outage.back()
+                    trouble.over()
                 except StoreUnavailable as exc:
-                    outage.away(exc)
+                    trouble.failed(exc)
                     wait_s = _STORE_AWAY_S
                 await self._pause(wait_s)
         finally:

@@ -15,10 +15,10 @@ from typing import Any, Final
 from mcptasks.errors import StoreUnavailable
 from mcptasks.model import label
 from mcptasks.observe.logs import about
+from mcptasks.observe.trouble import Trouble
 from mcptasks.tracker.deliverer import Deliverer
 from mcptasks.tracker.model import Claimed, Tracked
 from mcptasks.tracker.options import TrackOptions
-from mcptasks.tracker.outage import Outage
 from mcptasks.tracker.poller import Poller
 from mcptasks.tracker.pushes import Pushes
 from mcptasks.tracker.store.polls import CLAIM_BATCH
@@ -89,13 +89,13 @@ class TrackerLoop:
             log.info("Tracking ends: of the last %d polls, due lag p50 %d ms, p99 %d ms", len(lags), p50, p99)
 
     async def _polling(self) -> None:
-        outage = Outage("Polls")
+        trouble = Trouble(log, "Polls wait for the store")
         while True:
             try:
                 wait_s = await self._whole_step()
-                outage.back()
+                trouble.over()
             except StoreUnavailable as exc:
-                outage.away(exc)
+                trouble.failed(exc)
                 wait_s = _STORE_AWAY_S
             except Exception:  # a bug in one step must not end what runs beside it
                 log.exception("Tracking failed and goes on")
