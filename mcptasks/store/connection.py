@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import anyio
@@ -37,50 +38,84 @@ in_memory: Final[dict[str, dict[str, Any]]] = {}
 UNREADABLE: Final = "(a URL that cannot be read)"
 
 
+class _Retries(Retry):
+    """How often a call is tried again: one number for all connections, of which redis-py gives each a copy."""
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one event loop has."""
+
+    loop: asyncio.AbstractEventLoop
+    client: Redis
+    runner: Runner
+    retries: Retry
+    slots: asyncio.Semaphore
+    #: Whoever gets a turn now is too late.
+    closed: bool = False
+
+    async def close(self) -> None:
+        """No connection is open, and no call is left that could open one: each under way has failed or ended."""
+        self.retries.update_retries(0)
+        await self.client.aclose()
+        for _ in range(_SLOTS):
+            await self.slots.acquire()
+        await self.client.aclose()  # of what was just connecting
+
+
 class Connection:
     """The store's client and scripts for the running event loop; made on first use, one set per loop."""
 
     def __init__(self, settings: Settings, scripts: Mapping[str, Script] = SCRIPTS) -> None:
         self._settings, self._scripts = settings, scripts
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: Redis | None = None
-        self._runner: Runner | None = None
-        self._slots: asyncio.Semaphore | None = None
+        self._line: _Line | None = None
 
     @property
     def client(self) -> Redis:
         """The running loop's client."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
-            self._client = self._connect(self._settings.store_timeout_ms / 1000, retries=1, probe_s=_PROBE_S)
-            self._runner = Runner(self._client, self._scripts)
-            self._slots = asyncio.Semaphore(_SLOTS)
-            self._loop = loop
-        return self._client
+        return self._here().client
 
     @property
     def runner(self) -> Runner:
         """The running loop's scripts."""
-        self.client  # noqa: B018 - makes both
-        assert self._runner is not None
-        return self._runner
+        return self._here().runner
+
+    def _here(self) -> _Line:
+        loop = asyncio.get_running_loop()
+        if self._line is None or self._line.loop is not loop:
+            # Once more over a fresh connection after a restart of the store, never after a time-out: the caller waits.
+            retries = _retries(1)
+            client = self._connect(self._settings.store_timeout_ms / 1000, retries, probe_s=_PROBE_S)
+            self._line = _Line(loop, client, Runner(client, self._scripts), retries, asyncio.Semaphore(_SLOTS))
+        return self._line
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[Redis]:
         """The running loop's client, with a connection free for it inside the block.
 
         Raises:
-            StoreUnavailable: the store does not answer, or not fast enough for those who wait before this one.
+            StoreUnavailable: the store does not answer, or not fast enough for those who wait before this one; or its
+                client was closed meanwhile.
         """
-        client, slots = self.client, self._slots
-        assert slots is not None
-        await self._wait_for(slots)
+        line = self._here()
+        await self._wait_for(line.slots)
         try:
+            if line.closed:
+                raise self._closed()
             with translated(self._settings):
-                yield client
+                yield line.client
+        except Exception as exc:
+            if line.closed:  # where it breaks then is for chance: redis-py's own attributes are gone, too
+                raise self._closed() from exc
+            raise
         finally:
-            slots.release()
+            line.slots.release()
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable(f"The client of the store at {address(self._settings.redis_url)} was closed meanwhile.")
 
     async def _wait_for(self, slots: asyncio.Semaphore) -> None:
         if not slots.locked():
@@ -97,13 +132,13 @@ class Connection:
         Who reads probes a silent connection; redis-py's own probe would get between the probe and its answer.
         `retries`: how often it connects again by itself, silently; what was published meanwhile is not heard.
         """
-        client = self._connect(None, retries=retries, probe_s=0)
+        client = self._connect(None, _retries(retries), probe_s=0)
         try:
             yield client
         finally:
             await _undisturbed(client.aclose())
 
-    def _connect(self, read_timeout_s: float | None, *, retries: int, probe_s: int) -> Redis:
+    def _connect(self, read_timeout_s: float | None, retries: Retry, *, probe_s: int) -> Redis:
         connect_s = self._settings.store_timeout_ms / 1000
         options: dict[str, Any] = {
             "decode_responses": True,
@@ -113,16 +148,21 @@ class Connection:
             "socket_connect_timeout": connect_s,
             "socket_keepalive": True,
             "health_check_interval": probe_s,
-            "retry": Retry(NoBackoff(), retries, supported_errors=(RedisConnectionError,)),
+            "retry": retries,
         }
         url = self._settings.redis_url
         return Redis.from_url(url, **options | in_memory.get(url, {}))
 
     async def aclose(self) -> None:
-        """The running loop's client is closed."""
-        if self._client is not None and self._loop is asyncio.get_running_loop():
-            await _undisturbed(self._client.aclose())
-            self._client = self._runner = self._loop = None
+        """The running loop's client is closed. Calls of other tasks that are under way fail: `StoreUnavailable`."""
+        line = self._line
+        if line is not None and line.loop is asyncio.get_running_loop():
+            self._line, line.closed = None, True
+            await _undisturbed(line.close())
+
+
+def _retries(times: int) -> Retry:
+    return _Retries(NoBackoff(), times, supported_errors=(RedisConnectionError,))
 
 
 async def _undisturbed(closing: Coroutine[Any, Any, None]) -> None:
