@@ -101,6 +101,11 @@ async def test_the_end_of_a_run_in_a_process_of_its_own_is_counted_by_its_worker
                 await handle.result(60)
         else:
             await outcome(handle)
+
+        async def heard() -> bool:
+            return value((await _both(server, worker))[1], "ended_total") > 0
+
+        await eventually(heard, description="its process has gone, and the worker has read what it wrote")
         here, there = await _both(server, worker)
     assert "attempt 3 runs in a process of its own" in worker.output
     ended = {"status": "failed", "reason": "worker_lost"} if dies else {"status": "completed", "reason": "completed"}
