@@ -128,9 +128,9 @@ async def _perform_alone(portal: Portal, claim: Claim, app: str) -> str:
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 word = ended.result() or await _store(portal, claim, worker_lost(claim.record.attempt))
-            elif stopped.result() is Stop.LOST:
+            elif stopped.result() is Stop.LOST and not lone.told_end:
                 return "lost"
-            else:
+            else:  # also where the claim is lost because the task has ended
                 lone.let_go()
                 word = await ended or await _give_back(portal, claim)
         except asyncio.CancelledError:

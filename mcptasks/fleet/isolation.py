@@ -24,7 +24,9 @@ from mcptasks.store import scripts
 log: Final = logging.getLogger("mcptasks.fleet")
 
 #: How a line begins that tells the parent of a task's end, beside whatever the tool prints.
-_ENDED: Final = "mcptasks ended "
+_ENDED: Final = b"mcptasks ended "
+#: Bytes of what it prints that are looked at at a time.
+_CHUNK: Final = 65_536
 
 #: What the lone process may take to import the app; one that has lost its parent by then and takes longer just ends.
 _READY_S: Final = 30.0
@@ -51,6 +53,8 @@ class LoneProcess:
 
     def __init__(self, claim: Claim, process: Process) -> None:
         self._claim, self._process = claim, process
+        #: The task has ended, and the process is about to.
+        self.told_end = False
 
     @classmethod
     async def start(cls, app: str, claim: Claim) -> Self:
@@ -73,16 +77,24 @@ class LoneProcess:
     async def word(self) -> str | None:
         """The word that the run came to, once the process has ended; None: it died, and its end is not stored."""
         assert self._process.stdout is not None
-        lines = (await self._process.stdout.read()).decode(errors="replace").strip().split("\n")
-        for line in lines:
-            if line.startswith(_ENDED):
-                ran: dict[str, Any] = json.loads(line.removeprefix(_ENDED))
-                # Counted here: that process has nobody who scrapes it.
-                scripts.tell(scripts.Ran(args={}, **ran))
+        last = rest = b""
+        while chunk := await self._process.stdout.read(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[-_CHUNK:]  # a tool may print what it likes
+            for line in lines:
+                last = line.strip() or last
+                self._hear(line)
         if code := await self._process.wait():
             log.warning("Task %s: its lone process ended with %d", label(self._claim.task_id), code)
             return None
-        return lines[-1]
+        return (rest.strip() or last).decode(errors="replace")
+
+    def _hear(self, line: bytes) -> None:
+        if line.startswith(_ENDED):
+            ran: dict[str, Any] = json.loads(line.removeprefix(_ENDED))
+            self.told_end = True
+            # Counted here: that process has nobody who scrapes it.
+            scripts.tell(scripts.Ran(args={}, **ran))
 
     def let_go(self) -> None:
         """The run is stopped and given back by the process itself, which ends within seconds, whatever the run does."""
@@ -103,7 +115,7 @@ def report_ends() -> None:
         if ran.ended is not None:
             told = {"name": ran.name, "reply": ran.reply[:1], "seconds": ran.seconds, "ended": ran.ended}
             # On a line of its own, whatever the tool has printed.
-            os.write(1, f"\n{_ENDED}{json.dumps(told)}\n".encode())
+            os.write(1, b"\n%b%b\n" % (_ENDED, json.dumps(told).encode()))
 
     scripts.observers.append(report)
 
