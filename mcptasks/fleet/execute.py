@@ -128,9 +128,10 @@ async def _perform_alone(portal: Portal, claim: Claim, app: str) -> str:
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 word = ended.result() or await _store(portal, claim, worker_lost(claim.record.attempt))
-            elif stopped.result() is Stop.LOST and not lone.told_end:
-                return "lost"
-            else:  # also where the claim is lost because the task has ended
+            elif stopped.result() is Stop.LOST:
+                if (word := await lone.last_word()) is None:
+                    return "lost"
+            else:
                 lone.let_go()
                 word = await ended or await _give_back(portal, claim)
         except asyncio.CancelledError:

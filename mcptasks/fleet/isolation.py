@@ -15,6 +15,7 @@ import sys
 import threading
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from mcptasks.model import Claim, label
@@ -23,10 +24,15 @@ from mcptasks.store import scripts
 
 log: Final = logging.getLogger("mcptasks.fleet")
 
-#: How a line begins that tells the parent of a task's end, beside whatever the tool prints.
+#: How the lines begin that are for the parent, beside whatever the tool prints: a task's end, and the run's word.
 _ENDED: Final = b"mcptasks ended "
+_WORD: Final = b"mcptasks came to "
 #: Bytes of what it prints that are looked at at a time.
 _CHUNK: Final = 65_536
+#: The store knows of a run's end before its process can say its word: so long at most, unless it was not its end.
+_SAYS_S: Final = 1.0
+#: For its last spans and messages.
+_LEAVES_S: Final = 5.0
 
 #: What the lone process may take to import the app; one that has lost its parent by then and takes longer just ends.
 _READY_S: Final = 30.0
@@ -53,8 +59,8 @@ class LoneProcess:
 
     def __init__(self, claim: Claim, process: Process) -> None:
         self._claim, self._process = claim, process
-        #: The task has ended, and the process is about to.
-        self.told_end = False
+        self._word: str | None = None
+        self._said = asyncio.Event()
 
     @classmethod
     async def start(cls, app: str, claim: Claim) -> Self:
@@ -75,26 +81,40 @@ class LoneProcess:
         return cls(claim, process)
 
     async def word(self) -> str | None:
-        """The word that the run came to, once the process has ended; None: it died, and its end is not stored."""
+        """The word that the run came to, once the process has ended; None: it died before it had one."""
         assert self._process.stdout is not None
-        last = rest = b""
+        rest = b""
         while chunk := await self._process.stdout.read(_CHUNK):
             *lines, rest = (rest + chunk).split(b"\n")
             rest = rest[-_CHUNK:]  # a tool may print what it likes
             for line in lines:
-                last = line.strip() or last
                 self._hear(line)
         if code := await self._process.wait():
             log.warning("Task %s: its lone process ended with %d", label(self._claim.task_id), code)
-            return None
-        return (rest.strip() or last).decode(errors="replace")
+        return self._word
+
+    async def last_word(self) -> str | None:
+        """The same, of a process that has lost the claim; None: it does not say one, and another has the claim.
+
+        Most often it has just let go of the task, because the run is over. Then it had time to leave.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SAYS_S):
+                await self._said.wait()
+        if self._word is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVES_S):
+                    await self._process.wait()
+        return self._word
 
     def _hear(self, line: bytes) -> None:
         if line.startswith(_ENDED):
             ran: dict[str, Any] = json.loads(line.removeprefix(_ENDED))
-            self.told_end = True
             # Counted here: that process has nobody who scrapes it.
             scripts.tell(scripts.Ran(args={}, **ran))
+        elif line.startswith(_WORD):
+            self._word = line.removeprefix(_WORD).decode()
+            self._said.set()
 
     def let_go(self) -> None:
         """The run is stopped and given back by the process itself, which ends within seconds, whatever the run does."""
@@ -114,10 +134,20 @@ def report_ends() -> None:
     def report(ran: scripts.Ran) -> None:
         if ran.ended is not None:
             told = {"name": ran.name, "reply": ran.reply[:1], "seconds": ran.seconds, "ended": ran.ended}
-            # On a line of its own, whatever the tool has printed.
-            os.write(1, b"\n%b%b\n" % (_ENDED, json.dumps(told).encode()))
+            _say(_ENDED, json.dumps(told))
 
     scripts.observers.append(report)
+
+
+def report_word(word: str) -> None:
+    """The parent hears of what this process's run came to, before whatever is done until it ends."""
+    _say(_WORD, word)
+
+
+def _say(what: bytes, text: str) -> None:
+    with suppress(BrokenPipeError):
+        # On a line of its own, whatever the tool has printed.
+        os.write(1, b"\n%b%b\n" % (what, text.encode()))
 
 
 def end_with_parent(ready: threading.Event, leave: Callable[[], None]) -> None:

@@ -6,14 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 
 from celery.app.utils import find_app
 
 from mcptasks.dispatch import TASK_NAME, Publisher
 from mcptasks.fleet.app import WORKER
 from mcptasks.fleet.execute import perform_claimed
-from mcptasks.fleet.isolation import end_with_parent, read_order, report_ends
+from mcptasks.fleet.isolation import end_with_parent, read_order, report_ends, report_word
 from mcptasks.fleet.portal import Portal
 from mcptasks.observe import tracing
 from mcptasks.observe.export import exporting
@@ -30,7 +29,7 @@ async def run(portal: Portal, task_id: str, token: int, trace: Mapping[str, str]
 
 
 def main() -> None:
-    """The run is over and its word is on standard output."""
+    """The run is over, and the parent knows what it came to."""
     order, ready = read_order(), threading.Event()
     # Watched from the start: the parent may die while the app is imported.
     end_with_parent(ready, lambda: portal.shutdown.end_cold())
@@ -43,12 +42,10 @@ def main() -> None:
     report_ends()
     future = portal.start(run, portal, order["task_id"], order["token"], order["trace"])
     ready.set()
-    word = future.result()
+    report_word(future.result())
     if isinstance(portal.dispatcher, Publisher):
         portal.dispatcher.close()
     exporting.close()
-    with suppress(BrokenPipeError):
-        print(word, flush=True)
     # Not an orderly end: a stuck tool's thread would hold it for ever.
     os._exit(0)
 

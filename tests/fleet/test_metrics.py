@@ -7,6 +7,7 @@ import signal
 import urllib.request
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import pytest
@@ -86,12 +87,21 @@ async def test_every_task_is_counted_once_whichever_process_ends_it(measured: Fl
         await eventually(resumed, description="the answered run was counted")
 
 
-@pytest.mark.parametrize("dies", [False, True])
-async def test_the_end_of_a_run_in_a_process_of_its_own_is_counted_by_its_worker(measured: Fleet, dies: bool) -> None:
-    """Its last attempt, in threads. That process serves no metrics; what it ended counts, what its death ended, too."""
+@pytest.mark.parametrize(
+    ("tool", "more"),
+    [("ledger", {}), ("leave_slowly", {"seconds": 2.0}), ("kill_self", {"signum": int(signal.SIGKILL)})],
+    ids=["in time", "slowly", "by a kill"],
+)
+async def test_the_end_of_a_run_in_a_process_of_its_own_is_counted_by_its_worker(
+    measured: Fleet, tool: str, more: dict[str, Any]
+) -> None:
+    """Its last attempt, in threads. That process serves no metrics; what it ended counts, what its death ended, too.
+
+    One that leaves slowly is found without a claim, because it has ended its task; nobody takes it for lost.
+    """
+    dies = tool == "kill_self"
     server = measured.start_server()
     async with client(measured.ready(server)) as connection:
-        tool, more = ("kill_self", {"signum": int(signal.SIGKILL)}) if dies else ("ledger", {})
         handle = await start(connection, tool, key="k", **more)
         # As if two workers had been lost.
         measured.raw.hset(measured.keys.task(handle.task_id), "attempt", "2")
@@ -108,6 +118,7 @@ async def test_the_end_of_a_run_in_a_process_of_its_own_is_counted_by_its_worker
         await eventually(heard, description="its process has gone, and the worker has read what it wrote")
         here, there = await _both(server, worker)
     assert "attempt 3 runs in a process of its own" in worker.output
+    worker.await_output(rf"{tool}: {'failed' if dies else 'completed'} \(run 1, attempt 3\)")
     ended = {"status": "failed", "reason": "worker_lost"} if dies else {"status": "completed", "reason": "completed"}
     assert value(there, "ended_total", tool=tool, **ended) == 1
     assert value(there, "ended_total") + value(here, "ended_total") == 1

@@ -35,6 +35,7 @@ from redis.asyncio import Redis
 
 import mcptasks
 from mcptasks import Tasks
+from mcptasks.observe.export import exporting
 
 LEDGER: Final = Path(os.environ["FLEET_LEDGER"])
 
@@ -320,6 +321,15 @@ def kill_self(key: str, signum: int) -> str:
     os.kill(os.getpid(), signum)
     time.sleep(60)
     return "survived"
+
+
+@mcp.tool()
+@tasks.durable()
+def leave_slowly(key: str, seconds: float) -> str:
+    """Its process takes its time to end, as one whose traces go to a collector that hangs."""
+    note(key, "run")
+    exporting.close = lambda: time.sleep(seconds)
+    return f"ran {key}"
 
 
 @mcp.tool()

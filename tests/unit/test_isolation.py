@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import pytest
 
-from mcptasks.fleet.isolation import app_argument, wants_isolation
+from mcptasks.fleet import isolation
+from mcptasks.fleet.isolation import LoneProcess, app_argument, wants_isolation
 from mcptasks.model import Claim, Journal, Record, Status
+from mcptasks.store import scripts
 from tests.requirements import covers
 
 
@@ -79,3 +87,62 @@ def test_the_environment_names_the_app_where_the_command_line_does_not(
 def test_the_last_of_several_attempts_is_made_alone(attempt: int, max_attempts: int, alone: bool) -> None:
     """A05: when a shared process dies nobody knows who killed it; a first attempt has killed nobody yet."""
     assert wants_isolation(claim(attempt, max_attempts)) is alone
+
+
+# ------------------------------------------------------------------------------------------------ what the process says
+
+
+@asynccontextmanager
+async def lone(script: str) -> AsyncGenerator[tuple[LoneProcess, asyncio.Task[str | None], Process]]:
+    """A process with this in place of a run."""
+    process = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-c",
+            f"from mcptasks.fleet.isolation import *\nfrom mcptasks.store.scripts import *\n{script}",
+        ),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    one = LoneProcess(claim(3, 3), process)
+    word = asyncio.ensure_future(one.word())
+    try:
+        yield one, word, process
+    finally:
+        await one.kill()
+        await word
+
+
+@pytest.mark.anyio
+async def test_an_end_and_a_word_are_heard_while_the_process_still_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its tool prints, and with whatever code it ends then."""
+    heard: list[scripts.Ran] = []
+    monkeypatch.setattr(scripts, "observers", [heard.append])
+    script = """
+import sys
+print("a tool's own words, " * 10_000, end="", flush=True)
+report_ends()
+tell(Ran("finish", {}, ["FINISHED"], 0.5, ["report", "completed", "completed", "7"]))
+report_word("completed")
+print("and more", end="", flush=True)
+sys.stdin.read()
+sys.exit(1)
+"""
+    monkeypatch.setattr(isolation, "_SAYS_S", 30.0)
+    monkeypatch.setattr(isolation, "_LEAVES_S", 0.01)
+    async with lone(script) as (one, word, process):
+        assert await one.last_word() == "completed"
+        assert process.returncode is None and not word.done()
+        assert heard == [scripts.Ran("finish", {}, ["FINISHED"], 0.5, ["report", "completed", "completed", "7"])]
+        one.let_go()
+        assert await word == "completed"
+
+
+@pytest.mark.anyio
+async def test_a_process_that_has_lost_its_claim_and_says_nothing_has_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one has the task; nor has one that was killed."""
+    monkeypatch.setattr(isolation, "_SAYS_S", 0.01)
+    async with lone("import time; print('completed', flush=True); time.sleep(60)") as (one, word, process):
+        assert await one.last_word() is None
+        process.kill()
+        assert await word is None
