@@ -152,8 +152,8 @@ def _workers(look: Look) -> Table | Text:
         return Text("no worker is heard of", "bold red" if look.counts.unfinished else "dim")
     slots, active = sum(p.slots for p in look.workers.values()), sum(p.active for p in look.workers.values())
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    # Numbers are never cut, names and troubles are where the terminal is narrow.
-    for name, cuts in (
+    # Where the terminal is narrow names are cut, and troubles, which are looked for, take more lines; numbers stay.
+    for name, narrows in (
         (f"WORKER ({len(look.workers)})", True),
         ("HOST", True),
         ("PID", False),
@@ -161,13 +161,12 @@ def _workers(look: Look) -> Table | Text:
         ("RECEIVED", False),
         ("", True),
     ):
-        grid.add_column(name, no_wrap=not cuts)
+        grid.add_column(name, no_wrap=not narrows)
     for name, pulse in sorted(look.workers.items()):
         troubles = [f"deaf for {span(pulse.deaf_ms)}"] if pulse.deaf else []
         troubles += [f"{count} stuck in {plain(tool, 40)}" for tool, count in pulse.stuck.items()]
         troubles += [f"held by {plain(pulse.held_by, 40)}"] if pulse.held_by else []
         busy = f"{pulse.active} of {pulse.slots}"
         where = (cut(plain(name, 60)), cut(plain(pulse.host, 40)), str(pulse.pid))
-        # Whoever looks at `top` looks for these.
         grid.add_row(*where, busy, f"{pulse.received:,}", Text(", ".join(troubles), "red"))
     return grid

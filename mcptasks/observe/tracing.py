@@ -66,21 +66,8 @@ def continuing(fields: Mapping[str, str]) -> Generator[None]:
 @contextmanager
 def sending(tool: str, queue: str) -> Generator[None]:
     """Inside the block the task is stored together with its message, or moved on by it; what is carried names this."""
-    if _off():
+    with _doing(f"send {queue}", SpanKind.PRODUCER, _messaging("send", queue) | {"gen_ai.tool.name": tool}):
         yield
-        return
-    with _tracer.start_as_current_span(
-        f"send {queue}",
-        kind=SpanKind.PRODUCER,
-        attributes=_messaging("send", queue) | {"gen_ai.tool.name": tool},
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield
-        except Exception as exc:
-            _failed(span, type(exc).__name__)
-            raise
 
 
 def began_ns() -> int:
@@ -152,14 +139,17 @@ def transition(name: str) -> Generator[None]:
 @contextmanager
 def operating(what: str, task_id: str) -> Generator[None]:
     """Inside the block an operator does this, to a task where one is named. A trace of its own, not the caller's."""
+    with _doing(f"operator {what}", SpanKind.INTERNAL, {"mcptasks.task.id": label(task_id)} if task_id else {}):
+        yield
+
+
+@contextmanager
+def _doing(name: str, kind: SpanKind, attributes: Mapping[str, Any]) -> Generator[None]:
     if _off():
         yield
         return
     with _tracer.start_as_current_span(
-        f"operator {what}",
-        attributes={"mcptasks.task.id": label(task_id)} if task_id else {},
-        record_exception=False,
-        set_status_on_exception=False,
+        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:
         try:
             yield

@@ -55,6 +55,12 @@ class Transitions:
         """The text as it is to be stored in the task's timeline."""
         return self.seal.seal(task_id, "timeline", cut(text))
 
+    async def now_ms(self) -> int:
+        """The store's clock."""
+        async with self.connection.turn() as client:
+            seconds, micros = await client.time()
+        return seconds * 1000 + micros // 1000
+
     async def run_script(self, name: str, keys: dict[str, Any], args: dict[str, Any]) -> list[Any]:
         """The script's answer, its first item one of the words its header lists."""
         async with self.connection.turn():

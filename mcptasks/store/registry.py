@@ -72,12 +72,6 @@ class RegistryTransitions(Transitions):
         async with self.connection.turn() as client:
             await client.hdel(self.keys.workers, name)
 
-    async def now_ms(self) -> int:
-        """The store's clock."""
-        async with self.connection.turn() as client:
-            seconds, micros = await client.time()
-        return seconds * 1000 + micros // 1000
-
     async def workers(self) -> dict[str, WorkerPulse]:
         """Every entry by node name, dead workers' included until a day after the last entry."""
         async with self.connection.turn() as client:

@@ -69,9 +69,9 @@ class PollTransitions(SubmitTransitions):
 
     async def trackers(self) -> int:
         """How many tracker processes are alive."""
+        now_ms = await self.now_ms()
         async with self.connection.turn() as client:
-            seconds, micros = await client.time()
-            return await client.zcount(self.keys.trackers, seconds * 1_000 + micros // 1_000, "+inf")
+            return await client.zcount(self.keys.trackers, now_ms, "+inf")
 
     async def _claimed(self, row: Sequence[Any]) -> Claimed | None:
         token, late_ms, fields = int(row[0]), int(row[1]), pairs(row[2])
