@@ -234,13 +234,18 @@ def test_a_store_that_cannot_start_says_why(home: Home) -> None:
         pass
 
 
-def test_whoever_only_looks_finds_the_store_and_keeps_it_from_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An operator's command in the folder of a `mcptasks dev`, with nothing set; the store may end all the same."""
+@pytest.fixture
+def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is in a folder of its own, and no setting of mcptasks is in its environment."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("MCPTASKS_")]:
         monkeypatch.delenv(name)
+
+
+def test_whoever_only_looks_finds_the_store_and_keeps_it_from_nothing(
+    nothing_set: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator's command in the folder of a `mcptasks dev`, with nothing set; the store may end all the same."""
     assert running_on() is None
     with SharedValkey(FOLDER, TARGET) as store:
         assert running_on() == store.url != Settings().redis_url
@@ -259,12 +264,9 @@ def test_whoever_only_looks_finds_the_store_and_keeps_it_from_nothing(
 
 
 def test_a_worker_or_server_beside_a_dev_is_told_which_store_that_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    nothing_set: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is not taken: it ends with that `dev`. Where something names a store, nothing is said."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("MCPTASKS_")]:
-        monkeypatch.delenv(name)
     tell_of_dev(Settings.load())
     assert capsys.readouterr().err == ""
     with SharedValkey(FOLDER, TARGET) as store:

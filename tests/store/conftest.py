@@ -15,6 +15,7 @@ from mcptasks.tracker.options import TrackOptions
 from mcptasks.tracker.store.store import TrackStore
 from tests.support.command import Commands, environment
 from tests.support.peek import Peek
+from tests.support.tracker_desk import Desk, OneDriver, ScriptedDriver, desk
 from tests.support.tracking import TrackPeek
 
 _MARKER: Final = "marker"
@@ -91,3 +92,16 @@ def commands(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     mine = Commands(monkeypatch, capsys)
     mine.env(environment(settings))
     return mine
+
+
+@pytest.fixture
+def driver() -> ScriptedDriver:
+    """A server in memory."""
+    return ScriptedDriver()
+
+
+@pytest.fixture
+async def front(settings: Settings, raw: redis.Redis, driver: ScriptedDriver) -> AsyncGenerator[Desk]:
+    """A tracker of that server."""
+    async with desk(settings, raw, OneDriver(driver)) as made:
+        yield made

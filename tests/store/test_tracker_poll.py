@@ -28,12 +28,6 @@ ASKING = Snapshot(status=RemoteStatus.INPUT_REQUIRED, questions={"k": ASK})
 
 
 @pytest.fixture
-def driver() -> ScriptedDriver:
-    """A server in memory."""
-    return ScriptedDriver()
-
-
-@pytest.fixture
 async def front(settings: Settings, raw: redis.Redis, driver: ScriptedDriver) -> AsyncGenerator[Desk]:
     """A tracker of that server; a call may take 200 ms."""
     async with desk(settings, raw, OneDriver(driver), call_ms=200) as made:

@@ -7,14 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-import redis
 
-from mcptasks.settings import Settings
 from mcptasks.tracker import pushes
 from mcptasks.tracker.pushes import Pushes
 from mcptasks.tracker.remote import RemoteStatus, RemoteUnavailable, Snapshot
 from tests.requirements import covers
-from tests.support.tracker_desk import Desk, OneDriver, ScriptedDriver, desk
+from tests.support.tracker_desk import Desk, ScriptedDriver
 from tests.support.tracking import ASK, DONE, YES
 from tests.support.waiting import eventually
 
@@ -22,19 +20,6 @@ pytestmark = pytest.mark.anyio
 
 WORKING = Snapshot(status=RemoteStatus.WORKING)
 ASKING = Snapshot(status=RemoteStatus.INPUT_REQUIRED, questions={"k": ASK})
-
-
-@pytest.fixture
-def driver() -> ScriptedDriver:
-    """A server in memory, which tells of its tasks what a test wants and ends the stream."""
-    return ScriptedDriver()
-
-
-@pytest.fixture
-async def front(settings: Settings, raw: redis.Redis, driver: ScriptedDriver) -> AsyncGenerator[Desk]:
-    """A tracker of that server."""
-    async with desk(settings, raw, OneDriver(driver)) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-import redis
 
-from mcptasks.settings import Settings
 from mcptasks.tracker import intervals
 from mcptasks.tracker.deliverer import Deliverer
 from mcptasks.tracker.model import Tracked
 from mcptasks.tracker.questions import QUESTIONS, Handler, Questions
 from mcptasks.tracker.remote import RemoteStatus, Snapshot
 from tests.requirements import covers
-from tests.support.tracker_desk import Desk, OneDriver, ScriptedDriver, desk
+from tests.support.tracker_desk import Desk, ScriptedDriver
 from tests.support.tracking import ASK, YES
 from tests.support.waiting import eventually
 
@@ -43,19 +40,6 @@ class Person:
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
-
-
-@pytest.fixture
-def driver() -> ScriptedDriver:
-    """A server in memory."""
-    return ScriptedDriver()
-
-
-@pytest.fixture
-async def front(settings: Settings, raw: redis.Redis, driver: ScriptedDriver) -> AsyncGenerator[Desk]:
-    """A tracker of that server."""
-    async with desk(settings, raw, OneDriver(driver)) as made:
-        yield made
 
 
 async def shows(

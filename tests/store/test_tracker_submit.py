@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -30,19 +30,6 @@ from tests.support.tracking import DONE, intent
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def driver() -> ScriptedDriver:
-    """A server that keeps to idempotency keys."""
-    return ScriptedDriver()
-
-
-@pytest.fixture
-async def front(settings: Settings, raw: redis.Redis, driver: ScriptedDriver) -> AsyncGenerator[Desk]:
-    """A tracker of that server."""
-    async with desk(settings, raw, OneDriver(driver)) as made:
-        yield made
 
 
 def breaks(front: Desk, monkeypatch: pytest.MonkeyPatch, name: str, *, times: int) -> None:
