@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,35 @@ async def test_calls_that_are_under_way_when_their_client_is_closed_open_no_conn
         await eventually(closed, description=f"all is closed at tick {ticks}")
     [told] = outcomes - {"ended"}
     assert told.endswith("was closed meanwhile.")
+
+
+async def test_a_call_that_is_still_connecting_when_its_client_is_closed_leaves_no_connection(
+    settings: Settings, peek: Peek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is there yet that could be closed; so closing waits for it."""
+    before, connect = len(peek.raw.client_list()), asyncio.open_connection
+    connecting, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any, **how: Any) -> Any:
+        connecting.set()
+        await gate.wait()
+        return await connect(*args, **how)
+
+    monkeypatch.setattr(asyncio, "open_connection", slow)
+    store = TaskStore(settings)
+    call = asyncio.ensure_future(called(store))
+    await connecting.wait()
+    closing = asyncio.ensure_future(store.aclose())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    gate.set()
+    async with asyncio.timeout(20):
+        await asyncio.gather(closing, call)
+
+    async def closed() -> bool:
+        return len(peek.raw.client_list()) == before
+
+    await eventually(closed, description="what was just connecting is closed")
 
 
 async def test_a_store_that_hangs_holds_up_no_closing(tmp_path: Path) -> None:
